@@ -1,0 +1,14 @@
+"""The registries of scope ``mmkcla``, children of mmengine's roots.
+
+mmengine imports this module by itself when a config says ``type='mmkcla.…'``; so it may import nothing but mmengine
+(an ImportError here would surface as "not in the registry"). The modules that register are named in ``locations``.
+"""
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
+from mmengine.registry import Registry
+
+MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['mmkcla.models'])
+TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
+                      locations=['mmkcla.datasets.transforms'])
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.engine.hooks'])
