@@ -1,0 +1,139 @@
+"""What the layer attentions share: the channel-axis convolution, head widths, drop path, checkpointing."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+from torchvision.ops import StochasticDepth
+
+from ..errors import UserError
+
+
+def channel_kernel_size(channels: int) -> int:
+    """Length of the channel-axis kernel: t = ⌊(log2 C + 1)/2⌋, made odd (ECA's rule: 3 for C=32, 5 for 256).
+    """
+    t = int((math.log2(channels) + 1) / 2)
+    return t if t % 2 else t + 1
+
+
+def split_heads(channels: int, head_channels: int) -> int:
+    """Number of heads G of ``head_channels`` channels each.
+
+    Raises:
+        UserError: if the channels do not divide.
+    """
+    if head_channels < 1 or channels % head_channels:
+        raise UserError(f'{channels} channels are not divisible by head_channels={head_channels}; choose one that '
+                        f'divides {channels}')
+    return channels // head_channels
+
+
+def score_dtype(x: Tensor) -> torch.dtype:
+    """The type in which scores and exponents are computed: float32, or float64 for float64 maps."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def global_average(x: Tensor) -> Tensor:
+    """Mean over H and W, ``(B, C, H, W) -> (B, C)``, in the score type (half-precision maps lose nothing here)."""
+    return x.mean(dim=(2, 3), dtype=score_dtype(x))
+
+
+def per_channel(scores: Tensor, head_channels: int, dtype: torch.dtype) -> Tensor:
+    """Spread one number per head over its channels: ``(B, G) -> (B, G·d, 1, 1)`` of type ``dtype``."""
+    return scores.to(dtype).repeat_interleave(head_channels, dim=1)[:, :, None, None]
+
+
+class ChannelConv(nn.Module):
+    """c1d: a one-channel 1-D convolution along the channel axis, odd kernel, zero padding, no bias.
+
+    Computed as shifted products instead of ``conv1d``, which autocast would run in half precision, where keys of large
+    activations overflow.
+
+    Args:
+        channels: length of the axis; decides the kernel size by :func:`channel_kernel_size`.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.kernel_size = channel_kernel_size(channels)
+        self.weight = nn.Parameter(torch.empty(1, 1, self.kernel_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier-uniform start."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """``(B, C) -> (B, C)``, in the type of ``pooled``."""
+        pad = self.kernel_size // 2
+        windows = F.pad(pooled, (pad, pad)).unfold(1, self.kernel_size, 1)
+        return (windows * self.weight.to(pooled.dtype).flatten()).sum(-1)
+
+    def extra_repr(self) -> str:
+        return f'kernel_size={self.kernel_size}'
+
+
+class HeadMixing(nn.Module):
+    """Φ: a G×G matrix over the heads, no bias, Xavier-uniform start, always in the score type."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier-uniform start."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """``(B, G) -> (B, G)``."""
+        return (scores[:, None, :] * self.weight.to(scores.dtype)).sum(-1)
+
+
+def depthwise_value(channels: int) -> nn.Conv2d:
+    """f_V: a depthwise 3×3 convolution, padding 1, no bias."""
+    return nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+
+
+def make_drop_path(drop_path: float) -> nn.Module:
+    """Stochastic depth per sample with probability ``drop_path`` in [0, 1).
+
+    Raises:
+        UserError: for a probability outside the range.
+    """
+    if not 0 <= drop_path < 1:
+        raise UserError(f'drop_path={drop_path} is not a probability in [0, 1)')
+    return StochasticDepth(drop_path, mode='row') if drop_path > 0 else nn.Identity()
+
+
+@contextmanager
+def _batch_norm_statistics_kept(module: nn.Module) -> Iterator[None]:
+    """Let batch norms in training use the batch's own statistics without updating the running ones."""
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0., None
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, count
+
+
+def checkpointed(module: nn.Module, function: Callable[..., Any], *args: Any) -> Any:
+    """Call ``function`` (a forward of ``module``), keeping only its inputs and recomputing it in the backward pass.
+
+    Non-reentrant, as DDP wants it; and unlike a bare ``torch.utils.checkpoint`` the recomputation does not update the
+    batch norms' running statistics a second time.
+    """
+    if torch.compiler.is_compiling():  # dynamo takes no context function
+        return checkpoint(function, *args, use_reentrant=False)
+    return checkpoint(function, *args, use_reentrant=False,
+                      context_fn=lambda: (nullcontext(), _batch_norm_statistics_kept(module)))

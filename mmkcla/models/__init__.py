@@ -1,0 +1,2 @@
+"""What registers in :data:`mmkcla.registry.MODELS`."""
+from . import backbones  # noqa: F401

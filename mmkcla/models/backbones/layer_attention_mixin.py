@@ -1,0 +1,274 @@
+"""A layer attention after each block of any OpenMMLab ResNet, without copying a trunk."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from mmcv.cnn import build_norm_layer
+from mmengine.logging import print_log
+from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
+from torch import Tensor, nn
+
+from ...checkpoint import fetch_state_dict, load_matching
+from ...errors import UserError
+from ...layers import LayerAttention, layer_attention_class
+from ...layers.base import State
+from ...layers.common import checkpointed
+
+ATTENTION_PREFIX = 'layer_attentions.'
+
+
+class LayerAttentionMixin:
+    """Put it before a host's ResNet class: ``class MyNet(LayerAttentionMixin, mmdet.models.ResNeXt)``.
+
+    The trunk keeps its parameter names; the attentions live beside it as ``layer_attentions.<stage>.<block>``. After
+    every block, ``x = block(x); r, state = attention(x, state, shortcut); x = x + r``. Works on the ResNets of mmdet,
+    mmseg and mmpretrain and their relatives built the same way (``res_layers``, a stem, blocks with ``conv2``/``conv3``
+    and ``downsample``); deformable convolutions inside blocks are the host's business.
+
+    Args:
+        args: the host's.
+        layer_attention: ``dict(type='KCLA', …)`` with any layer attention and its options; None leaves the plain
+            trunk, bit-equal to the host's.
+        attention_norm_eval: what ``norm_eval=True`` does to the attentions' own batch norms. None: they keep training,
+            unless ``init_cfg=dict(type='Pretrained', …)`` brought weights for them; then they are frozen like the
+            trunk's. True or False decide outright. (``load_from`` and ``resume`` do not count, so that a resumed run
+            goes on as it began.)
+        kwargs: the host's.
+
+    Raises:
+        UserError: for an unknown type or options that do not fit the channels.
+    """
+
+    def __init__(self, *args: Any, layer_attention: dict | None = None, attention_norm_eval: bool | None = None,
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.attention_norm_eval = attention_norm_eval
+        self._attention_loaded = False
+        self._weights_loaded = False
+        self._warned = False
+        self._take_over_checkpointing()
+        self.layer_attentions = None
+        if layer_attention is not None:
+            self.layer_attentions = self._build_layer_attentions(dict(layer_attention))
+            if self.layer_attentions[0][0].needs_shortcut:
+                for block in self._blocks():
+                    if block.downsample is not None:
+                        block.downsample = _ShortcutKeeper(*block.downsample)
+        # the host froze its stages before the attentions existed
+        self._freeze_stages()
+
+    # Construction -----------------------------------------------------------------------------------------------
+
+    def _stages(self) -> list[nn.Sequential]:
+        return [getattr(self, name) for name in self.res_layers]
+
+    def _blocks(self) -> list[nn.Module]:
+        return [block for stage in self._stages() for block in stage]
+
+    def _take_over_checkpointing(self) -> None:
+        """The hosts checkpoint their blocks reentrantly, which DDP and compiling do not bear; do it here instead."""
+        for block in self._blocks():
+            block.with_cp = False
+
+    def _build_layer_attentions(self, options: dict) -> nn.ModuleList:
+        method = layer_attention_class(options.pop('type', None))
+        norm_cfg = {k: v for k, v in (options.pop('norm_cfg', None) or self.norm_cfg).items() if k != 'requires_grad'}
+        options.setdefault('norm_layer', partial(_norm_layer, norm_cfg))
+        stages, carry = nn.ModuleList(), None
+        for i, blocks in enumerate(self._stages()):
+            channels = _out_channels(blocks[-1])
+            try:
+                stages.append(method.build_stage(channels, len(blocks), carry_channels=carry,
+                                                 carry_stride=self.strides[i], **options))
+            except TypeError as error:
+                if 'unexpected keyword' not in str(error):
+                    raise
+                raise UserError(f'layer_attention {method.__name__} does not take {str(error).split()[-1]}; '
+                                f'its options are documented at mmkcla.layers.{method.__name__}') from error
+            carry = channels
+        return stages
+
+    # What necks and heads ask ------------------------------------------------------------------------------------
+
+    stem_stride = 4
+
+    @property
+    def out_channels(self) -> tuple[int, ...]:
+        """Channels of each output, in the order of ``out_indices``."""
+        return tuple(_out_channels(self._stages()[i][-1]) for i in self.out_indices)
+
+    @property
+    def out_strides(self) -> tuple[int, ...]:
+        """Input pixels per cell of each output, in the order of ``out_indices``."""
+        return tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self.out_indices)
+
+    # Forward -----------------------------------------------------------------------------------------------------
+
+    def forward_stem(self, x: Tensor) -> Tensor:
+        """The image to the first stage's input: ``(B, 3, H, W) -> (B, C, H/4, W/4)``."""
+        x = self.stem(x) if self.deep_stem else self.relu(self.norm1(self.conv1(x)))
+        return self.maxpool(x)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """``(B, 3, H, W)`` to the maps of ``out_indices``, always a tuple."""
+        return self.forward_stages(self.forward_stem(x))
+
+    def forward_stages(self, x: Tensor) -> tuple[Tensor, ...]:
+        """From the stem's map to the outputs."""
+        outs: list[Tensor] = []
+        state: State | None = None
+        for i, blocks in enumerate(self._stages()):
+            attentions: Sequence[LayerAttention | None] = (
+                [None] * len(blocks) if self.layer_attentions is None else self.layer_attentions[i])
+            for block, attention in zip(blocks, attentions, strict=True):
+                if self.with_cp and x.requires_grad:
+                    x, shortcut = checkpointed(block, _run_block, block, x, attention)
+                else:
+                    x, shortcut = _run_block(block, x, attention)
+                if attention is not None:
+                    retrieved, state = attention(x, state, shortcut)
+                    x = x + retrieved
+            if i in self.out_indices:
+                outs.append(x)
+        return tuple(outs)
+
+    # Freezing and modes ------------------------------------------------------------------------------------------
+
+    def _freeze_stages(self) -> None:
+        super()._freeze_stages()
+        for attentions in (getattr(self, 'layer_attentions', None) or [])[:max(self.frozen_stages, 0)]:
+            attentions.eval().requires_grad_(False)
+
+    def train(self, mode: bool = True):
+        """Training or evaluation mode; frozen stages, and under ``norm_eval`` the batch norms, stay in evaluation."""
+        super().train(mode)
+        if mode and self.norm_eval:
+            self._warn_of_norm_eval()
+            if self.layer_attentions is not None and not self._attention_norms_frozen():
+                for attentions in self.layer_attentions[max(self.frozen_stages, 0):]:
+                    for module in attentions.modules():
+                        if isinstance(module, _BatchNorm):
+                            module.train()
+        return self
+
+    def _attention_norms_frozen(self) -> bool:
+        return self._attention_loaded if self.attention_norm_eval is None else self.attention_norm_eval
+
+    def _warn_of_norm_eval(self) -> None:
+        if not (self.is_init and not self._weights_loaded and not self._warned):
+            return
+        self._warned = True
+        print_log(f'{type(self).__name__}: norm_eval=True, but no pretrained weights were loaded: the batch norms stay '
+                  'at their initial statistics. Load weights (init_cfg, load_from) or set norm_eval=False.',
+                  logger='current', level=30)
+
+    # Weights -----------------------------------------------------------------------------------------------------
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._weights_loaded |= any(name.startswith(prefix + 'layer1.') for name in state_dict)
+
+    def init_weights(self) -> None:
+        """Initialise the trunk by the host's rules, the attentions by their own, then load ``Pretrained`` weights.
+
+        Raises:
+            UserError: if the pretrained weights miss part of the trunk. Missing attention entries are expected, and
+                said in the log.
+        """
+        if self.is_init:
+            super().init_weights()  # mmengine warns of the second call
+            return
+        cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
+        pretrained = [cfg for cfg in cfgs if cfg['type'] == 'Pretrained']
+        given, self.init_cfg = self.init_cfg, [cfg for cfg in cfgs if cfg['type'] != 'Pretrained']
+        super().init_weights()
+        self.init_cfg = given
+        for attentions in self.layer_attentions or []:
+            for attention in attentions:
+                attention.reset_parameters()
+        for cfg in pretrained:
+            self._load_pretrained(cfg['checkpoint'], cfg.get('prefix'))
+        self._log_attention_norms()
+
+    def _load_pretrained(self, checkpoint: str, prefix: str | None) -> None:
+        weights = fetch_state_dict(checkpoint, prefix)
+        if not prefix and any(name.startswith('backbone.layer') for name in weights):
+            raise UserError(f'{checkpoint} is a whole model: add prefix=\'backbone.\' to init_cfg to take its backbone')
+        report = load_matching(self, weights)
+        attention = [name for name in report.missing if name.startswith(ATTENTION_PREFIX)]
+        trunk = [name for name in report.missing if not name.startswith(ATTENTION_PREFIX)]
+        heads = [name for name in report.unexpected if name.startswith(('fc.', 'head.', 'neck.'))]
+        report.unexpected = [name for name in report.unexpected if name not in heads]
+        if trunk or report.mismatched:
+            raise UserError(f'{checkpoint} does not fit {type(self).__name__}-{self.depth}: {report.summary()}')
+        own = sum(name.startswith(ATTENTION_PREFIX) for name in self.state_dict())
+        self._attention_loaded = own > 0 and not attention
+        message = f'{type(self).__name__} loaded {checkpoint}: {len(report.matched)} matched'
+        if attention:
+            message += (f', {len(attention)} layer-attention entries not in it keep their own start'
+                        + ('' if self._starts_plain() else ' (layer_scale_init=0. would start from the plain network)'))
+        if report.unexpected:
+            message += f', {len(report.unexpected)} not used ({", ".join(report.unexpected[:3])})'
+        print_log(message, logger='current')
+        self._warn_of_frozen_start(bool(attention))
+
+    def _starts_plain(self) -> bool:
+        """Whether every attention adds exactly nothing at the start."""
+        return all(getattr(attention, 'layer_scale_init', None) == 0
+                   for attentions in self.layer_attentions for attention in attentions)
+
+    def _warn_of_frozen_start(self, missing: bool) -> None:
+        if missing and self.frozen_stages > 0 and not self._starts_plain():
+            print_log(f'{type(self).__name__}: frozen_stages={self.frozen_stages} freezes layer attentions at their '
+                      'random start; set layer_scale_init=0. in layer_attention, or frozen_stages=0.',
+                      logger='current', level=30)
+
+    def _log_attention_norms(self) -> None:
+        if self.layer_attentions is None or not self.norm_eval:
+            return
+        frozen = self._attention_norms_frozen()
+        reason = ('attention_norm_eval says so' if self.attention_norm_eval is not None else
+                  'their weights were loaded' if frozen else 'no weights were loaded for them')
+        print_log(f'{type(self).__name__}: norm_eval=True; the layer attentions\' batch norms '
+                  f'{"are frozen too" if frozen else "keep training"} ({reason}).', logger='current')
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """For layer-wise learning rates (mmpretrain): an attention has the depth of its block."""
+        start = prefix + ATTENTION_PREFIX
+        if param_name.startswith(start):
+            stage, rest = param_name.removeprefix(start).split('.', 1)
+            param_name = f'{prefix}layer{int(stage) + 1}.{rest}'
+        return super().get_layer_depth(param_name, prefix)
+
+
+class _ShortcutKeeper(nn.Sequential):
+    """A block's downsample that holds its output until the attention takes it; names as in the host's."""
+
+    kept: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = super().forward(x)
+        return self.kept
+
+    def take(self) -> Tensor | None:
+        kept, self.kept = self.kept, None
+        return kept
+
+
+def _run_block(block: nn.Module, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
+    """The block's output and, for methods that need it, its identity branch after the downsample."""
+    out = block(x)
+    if attention is None or not attention.needs_shortcut:
+        return out, None
+    return out, x if block.downsample is None else block.downsample.take()
+
+
+def _out_channels(block: nn.Module) -> int:
+    return (block.conv3 if hasattr(block, 'conv3') else block.conv2).out_channels
+
+
+def _norm_layer(norm_cfg: dict, channels: int) -> nn.Module:
+    return build_norm_layer(norm_cfg, channels)[1]

@@ -1,0 +1,88 @@
+"""The ready-made backbones, on mmpretrain's ResNet."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mmpretrain.models.backbones.resnet import ResNet
+
+from ...errors import UserError
+from ...registry import MODELS
+from .layer_attention_mixin import LayerAttentionMixin
+
+
+@MODELS.register_module()
+class LayerAttentionResNet(LayerAttentionMixin, ResNet):
+    """A ResNet (depth 18, 34, 50, 101, 152) with a layer attention after each block.
+
+    Takes the keywords of mmpretrain's ResNet, and those that mmdet's and mmseg's ResNets have beside them, so that in
+    a host's config only ``type`` needs to change. ``pretrained`` is the old spelling of ``init_cfg``.
+
+    Args:
+        depth: depth of the ResNet.
+        layer_attention, attention_norm_eval: see :class:`LayerAttentionMixin`.
+        pretrained: checkpoint of weights to start from, as in ``init_cfg=dict(type='Pretrained', checkpoint=…)``.
+        dcn, stage_with_dcn, plugins: accepted where they ask for nothing; to use them, put
+            :class:`LayerAttentionMixin` on the host's own ResNet.
+        contract_dilation: halve the dilation of the first block of a dilated stage (mmseg).
+        multi_grid: dilations of the blocks of the last stage (mmseg).
+        kwargs: of mmpretrain's ResNet: ``in_channels, stem_channels, base_channels, num_stages, strides, dilations,
+            out_indices (default: (3,)), style, deep_stem, avg_down, frozen_stages, conv_cfg, norm_cfg, norm_eval,
+            with_cp, zero_init_residual, drop_path_rate, init_cfg``.
+
+    Raises:
+        UserError: for values that do not fit.
+
+    Example:
+        >>> from mmkcla.models.backbones import LayerAttentionResNet
+        >>> net = LayerAttentionResNet(50, layer_attention=dict(type='KCLA'), out_indices=(0, 1, 2, 3))
+        >>> net.out_channels, net.out_strides
+        ((256, 512, 1024, 2048), (4, 8, 16, 32))
+    """
+
+    def __init__(self, depth: int, *args: Any, layer_attention: dict | None = None, pretrained: str | None = None,
+                 dcn: dict | None = None, stage_with_dcn: Sequence[bool] = (), plugins: list[dict] | None = None,
+                 contract_dilation: bool = False, multi_grid: Sequence[int] | None = None, **kwargs: Any) -> None:
+        if depth not in self.arch_settings:
+            raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; known are: '
+                            + ', '.join(map(str, self.arch_settings)))
+        if dcn is not None and any(stage_with_dcn):
+            raise UserError(f'{type(self).__name__} has no deformable convolutions; put LayerAttentionMixin on '
+                            'mmdet\'s ResNet to use dcn')
+        if plugins:
+            raise UserError(f'{type(self).__name__} has no block plugins; put LayerAttentionMixin on mmdet\'s or '
+                            'mmseg\'s ResNet to use plugins')
+        if pretrained is not None:
+            if kwargs.get('init_cfg'):
+                raise UserError('pretrained and init_cfg cannot both be given; init_cfg is the newer spelling')
+            kwargs['init_cfg'] = dict(type='Pretrained', checkpoint=pretrained)
+        elif kwargs.get('init_cfg', ()) is None:  # the hosts' way of saying "the default rules"
+            del kwargs['init_cfg']
+        super().__init__(depth, *args, layer_attention=layer_attention, **kwargs)
+        self._set_dilations(contract_dilation, multi_grid)
+
+    def _set_dilations(self, contract_dilation: bool, multi_grid: Sequence[int] | None) -> None:
+        """mmseg's two refinements, which change no parameter."""
+        for i, blocks in enumerate(self._stages()):
+            dilations = [self.dilations[i]] * len(blocks)
+            if contract_dilation and dilations[0] > 1:
+                dilations[0] //= 2
+            if multi_grid is not None and i == self.num_stages - 1:
+                if len(multi_grid) < len(blocks):
+                    raise UserError(f'multi_grid={tuple(multi_grid)} has fewer entries than the last stage has blocks '
+                                    f'({len(blocks)})')
+                dilations = list(multi_grid)
+            for block, dilation in zip(blocks, dilations, strict=False):
+                conv = block.conv2 if hasattr(block, 'conv3') else block.conv1
+                conv.dilation = conv.padding = (dilation, dilation)
+
+
+@MODELS.register_module()
+class KCLAResNet(LayerAttentionResNet):
+    """:class:`LayerAttentionResNet` with KCLA (arXiv 2606.28405) as its default layer attention.
+
+    KCLAResNet-50 has 23,801,133 parameters, KCLAResNet-101 42,989,271.
+    """
+
+    def __init__(self, depth: int, *args: Any, layer_attention: dict | None = None, **kwargs: Any) -> None:
+        super().__init__(depth, *args, layer_attention=layer_attention or dict(type='KCLA'), **kwargs)
