@@ -1,0 +1,1 @@
+"""Data for the host frameworks: converters that write datasets, transforms for their pipelines."""

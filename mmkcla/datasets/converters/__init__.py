@@ -1,0 +1,1 @@
+"""Converters: each module turns one source into the folder layout the host frameworks read."""
