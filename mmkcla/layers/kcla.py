@@ -169,7 +169,8 @@ class KCLA(LayerAttention):
         else:
             mean, log_z = state[:2]
             log_z = torch.logaddexp(log_z, weight)
-            mean = mean + per_channel((weight - log_z).exp(), self.head_channels, x.dtype) * (x - mean)
+            # lerp rounds once in half precision, and keeps no x - mean for the backward pass
+            mean = torch.lerp(mean.to(x.dtype), x, per_channel((weight - log_z).exp(), self.head_channels, x.dtype))
 
         # z/(z + 1e-3) is a number per head, f_V is linear and per channel: it joins the gate
         gate = gate * (log_z - LOG_OFFSET).sigmoid()
