@@ -4,6 +4,7 @@ mmengine imports this module by itself when a config says ``type='mmkcla.…'``;
 (an ImportError here would surface as "not in the registry"). The modules that register are named in ``locations``.
 """
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
@@ -12,3 +13,4 @@ MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['m
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.engine.hooks'])
+METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla', locations=['mmkcla.evaluation'])

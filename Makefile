@@ -1,0 +1,38 @@
+# Everything lives in .venv; a second run installs nothing. PYTHON chooses the interpreter (3.10 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test test-all lint clean-demo
+
+help:
+	@echo 'make setup     install the tested set into $(VENV)'
+	@echo 'make demo      train and evaluate KCLA Faster R-CNN and Mask R-CNN on a photograph of coins'
+	@echo 'make test      the tests (minutes)'
+	@echo 'make test-all  the long tests too'
+	@echo 'make lint      ruff'
+
+setup: $(STAMP)
+
+$(STAMP): requirements.txt setup.cfg setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python tools/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m ''
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+clean-demo:
+	rm -rf data/coins work_dirs/demo

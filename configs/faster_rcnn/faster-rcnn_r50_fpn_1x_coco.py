@@ -1,0 +1,13 @@
+# The plain twin: the host's Faster R-CNN with a ResNet-50. One line turns it into any layer attention.
+_base_ = 'mmdet::faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py'
+
+model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))
+
+# mmkcla's loader names the file it cannot read
+train_pipeline = [dict(type='mmkcla.LoadImageFromFile', backend_args=None), *_base_.train_pipeline[1:]]
+test_pipeline = [dict(type='mmkcla.LoadImageFromFile', backend_args=None), *_base_.test_pipeline[1:]]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(type='mmkcla.CocoMetric')
+test_evaluator = val_evaluator
