@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: if the file is missing, truncated, no checkpoint, or wants to run code.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f'checkpoint {path} ' + ('is not a file' if path.exists() else 'does not exist'))
     if path.suffix == '.safetensors':
@@ -32,35 +34,67 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         except SafetensorError as error:
             raise UserError(f'checkpoint {path} is truncated or not a safetensors file ({error})') from error
     try:
-        with torch.serialization.safe_globals(_allowed_globals()):
+        with _allowing(_allowed_globals()):
             checkpoint = torch.load(path, map_location='cpu', weights_only=True)
-    except pickle.UnpicklingError as error:
-        if 'Unsupported global' in str(error) or 'GLOBAL' in str(error):
-            raise UserError(f'checkpoint {path} holds more than weights ({_first_line(error)}); it is refused, since '
-                            'loading it could run code. Save its state_dict alone, where you trust it') from error
-        raise UserError(f'checkpoint {path} is truncated or not a checkpoint ({_first_line(error)})') from error
-    except (EOFError, RuntimeError, OSError, ValueError, KeyError) as error:
-        raise UserError(f'checkpoint {path} is truncated or not a checkpoint ({_first_line(error)})') from error
+    except Exception as error:  # a broken file can raise anything
+        raise UserError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, Mapping):
         raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, not a dictionary of weights')
     return dict(checkpoint)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+def _unreadable(path: Path, error: Exception) -> str:
+    """Why torch did not load the file, in one line, without its advice to trust the file."""
+    if isinstance(error, PermissionError):
+        return f'checkpoint {path} cannot be read: {error.strerror}'
+    with open(path, 'rb') as file:
+        head = file.read(40)
+    text = str(error)
+    wanted = re.search(r'GLOBAL (\S+)|(?:function|but got) <([^>]+)>', text)
+    if wanted or (head.startswith(b'\x80') and 'Unsupported operand' in text):
+        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle that torch did not write'
+        return (f'checkpoint {path} holds more than weights ({wanted}); it is refused, since loading it could run '
+                'code. Save its state_dict alone, where you trust it')
+    if not head:
+        reason = 'it is empty'
+    elif re.fullmatch(rb'[\t\r\n -~]+', head):
+        reason = f'it starts with {head.decode().splitlines()[0]!r}'
+    elif isinstance(error, (EOFError, OSError)):  # OSError: a seek beyond the end
+        reason = 'it ends too early'
+    else:
+        text = text.rpartition('WeightsUnpickler error:')[2]
+        reason = _first_line(text or type(error).__name__)
+    return f'checkpoint {path} is truncated or not a checkpoint ({reason})'
+
+
+def _first_line(error: Exception | str) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].split('. ')[0][:160]
+
+
+def _allowing(names: list[Any]) -> AbstractContextManager:
+    safe_globals = getattr(torch.serialization, 'safe_globals', None)  # torch 2.5
+    return nullcontext() if safe_globals is None else safe_globals(names)
 
 
 def _allowed_globals() -> list[Any]:
-    """What mmengine writes beside weights: log histories, which are numpy arrays."""
+    """What mmengine writes beside weights: numpy numbers and arrays of numbers, and log histories."""
     import numpy as np
     core = getattr(np, '_core', None) or np.core
-    allowed = [core.multiarray._reconstruct, core.multiarray.scalar, np.ndarray, np.dtype,
-               *{type(np.dtype(t)) for t in (np.uint32, np.float32, np.float64, np.int32, np.int64, np.bool_)}]
+    allowed = [np.ndarray, np.dtype, *{type(np.dtype(code)) for code in '?bhilqBHILQefdU'}]
+    for function in (core.multiarray._reconstruct, core.multiarray.scalar):  # numpy 2 calls numpy.core numpy._core
+        allowed += [(function, f'numpy.{name}.multiarray.{function.__name__}') for name in ('core', '_core')]
     try:
         from mmengine.logging.history_buffer import HistoryBuffer
     except ImportError:
         return allowed
-    return [*allowed, HistoryBuffer]
+
+    def statistic(owner: Any, name: str) -> Any:
+        """What a history needs of ``getattr``: its four statistics, and nothing else."""
+        if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+            raise pickle.UnpicklingError('Trying to load unsupported GLOBAL builtins.getattr')
+        return getattr(owner, name)
+
+    return [*allowed, HistoryBuffer, (statistic, 'builtins.getattr')]
 
 
 def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -127,7 +161,7 @@ def load_matching(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadRep
     return report
 
 
-def fetch_state_dict(source: str, prefix: str | None = None) -> dict[str, Tensor]:
+def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
     """The weights a config's ``Pretrained`` names: a local file (read safely) or an address mmengine knows
     (``torchvision://``, ``open-mmlab://``, ``https://``).
 
@@ -136,11 +170,17 @@ def fetch_state_dict(source: str, prefix: str | None = None) -> dict[str, Tensor
         prefix: take the entries below it, and take it off.
 
     Raises:
-        UserError: if the file cannot be read, or nothing stands below the prefix.
+        UserError: if the file cannot be read or fetched, or nothing stands below the prefix.
     """
-    if '://' in source:
+    if '://' in str(source):
         from mmengine.runner import CheckpointLoader
-        checkpoint = CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
+        try:
+            checkpoint = CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
+        except KeyError as error:
+            raise UserError(f'checkpoint {source}: there is no model of the name {error}') from error
+        except OSError as error:  # of which urllib's errors are
+            raise UserError(f'checkpoint {source} cannot be fetched ({_first_line(error)}); without a network, put '
+                            'the path of a copy in its place') from error
     else:
         checkpoint = read_checkpoint(source)
     weights = state_dict_of(checkpoint)

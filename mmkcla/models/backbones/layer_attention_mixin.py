@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from mmcv.cnn import build_norm_layer
 from mmengine.logging import print_log
+from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
@@ -52,6 +54,8 @@ class LayerAttentionMixin:
         self._take_over_checkpointing()
         self.layer_attentions = None
         if layer_attention is not None:
+            if not isinstance(layer_attention, Mapping):
+                raise UserError(f'layer_attention={layer_attention!r} must be a dict, as in dict(type=\'KCLA\')')
             self.layer_attentions = self._build_layer_attentions(dict(layer_attention))
             if self.layer_attentions[0][0].needs_shortcut:
                 for block in self._blocks():
@@ -84,9 +88,10 @@ class LayerAttentionMixin:
                 stages.append(method.build_stage(channels, len(blocks), carry_channels=carry,
                                                  carry_stride=self.strides[i], **options))
             except TypeError as error:
-                if 'unexpected keyword' not in str(error):
+                unknown = re.search(r"(?:unexpected keyword|multiple values for)[\w ]* ('\w+')", str(error))
+                if unknown is None:
                     raise
-                raise UserError(f'layer_attention {method.__name__} does not take {str(error).split()[-1]}; '
+                raise UserError(f'layer_attention {method.__name__} does not take {unknown[1]}; '
                                 f'its options are documented at mmkcla.layers.{method.__name__}') from error
             carry = channels
         return stages
@@ -158,7 +163,9 @@ class LayerAttentionMixin:
         return self._attention_loaded if self.attention_norm_eval is None else self.attention_norm_eval
 
     def _warn_of_norm_eval(self) -> None:
-        if not (self.is_init and not self._weights_loaded and not self._warned):
+        if self._warned or self._weights_loaded or not self.is_init:
+            return
+        if not any(isinstance(module, _BatchNorm) for module in self.modules()):
             return
         self._warned = True
         print_log(f'{type(self).__name__}: norm_eval=True, but no pretrained weights were loaded: the batch norms stay '
@@ -179,11 +186,11 @@ class LayerAttentionMixin:
                 said in the log.
         """
         if self.is_init:
-            super().init_weights()  # mmengine warns of the second call
+            BaseModule.init_weights(self)  # warns of the second call; mmpretrain's own would zero weights again
             return
         cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
-        pretrained = [cfg for cfg in cfgs if cfg['type'] == 'Pretrained']
-        given, self.init_cfg = self.init_cfg, [cfg for cfg in cfgs if cfg['type'] != 'Pretrained']
+        pretrained = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit)]
+        given, self.init_cfg = self.init_cfg, [cfg for cfg in cfgs if cfg not in pretrained]
         super().init_weights()
         self.init_cfg = given
         for attentions in self.layer_attentions or []:
@@ -197,12 +204,13 @@ class LayerAttentionMixin:
         weights = fetch_state_dict(checkpoint, prefix)
         if not prefix and any(name.startswith('backbone.layer') for name in weights):
             raise UserError(f'{checkpoint} is a whole model: add prefix=\'backbone.\' to init_cfg to take its backbone')
-        report = load_matching(self, weights)
+        report = load_matching(self, self._pretrained_names(weights))
         attention = [name for name in report.missing if name.startswith(ATTENTION_PREFIX)]
         trunk = [name for name in report.missing if not name.startswith(ATTENTION_PREFIX)]
         heads = [name for name in report.unexpected if name.startswith(('fc.', 'head.', 'neck.'))]
         report.unexpected = [name for name in report.unexpected if name not in heads]
         if trunk or report.mismatched:
+            report.missing = trunk
             raise UserError(f'{checkpoint} does not fit {type(self).__name__}-{self.depth}: {report.summary()}')
         own = sum(name.startswith(ATTENTION_PREFIX) for name in self.state_dict())
         self._attention_loaded = own > 0 and not attention
@@ -214,6 +222,10 @@ class LayerAttentionMixin:
             message += f', {len(report.unexpected)} not used ({", ".join(report.unexpected[:3])})'
         print_log(message, logger='current')
         self._warn_of_frozen_start(bool(attention))
+
+    def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Pretrained weights under this net's names; for trunks whose checkpoints have others."""
+        return weights
 
     def _starts_plain(self) -> bool:
         """Whether every attention adds exactly nothing at the start."""

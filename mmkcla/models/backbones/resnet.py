@@ -1,10 +1,12 @@
 """The ready-made backbones, on mmpretrain's ResNet."""
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from mmpretrain.models.backbones.resnet import ResNet
+from torch import Tensor
 
 from ...errors import UserError
 from ...registry import MODELS
@@ -22,6 +24,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         depth: depth of the ResNet.
         layer_attention, attention_norm_eval: see :class:`LayerAttentionMixin`.
         pretrained: checkpoint of weights to start from, as in ``init_cfg=dict(type='Pretrained', checkpoint=…)``.
+            Of mmdet's and mmseg's ResNetV1c and V1d too, with ``deep_stem=True`` (and ``avg_down=True``).
         dcn, stage_with_dcn, plugins: accepted where they ask for nothing; to use them, put
             :class:`LayerAttentionMixin` on the host's own ResNet.
         contract_dilation: halve the dilation of the first block of a dilated stage (mmseg).
@@ -58,6 +61,8 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
             kwargs['init_cfg'] = dict(type='Pretrained', checkpoint=pretrained)
         elif kwargs.get('init_cfg', ()) is None:  # the hosts' way of saying "the default rules"
             del kwargs['init_cfg']
+        if kwargs.get('stem_channels', ()) is None:  # mmdet's default
+            kwargs['stem_channels'] = kwargs.get('base_channels', 64)
         super().__init__(depth, *args, layer_attention=layer_attention, **kwargs)
         self._set_dilations(contract_dilation, multi_grid)
 
@@ -76,13 +81,35 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
                 conv = block.conv2 if hasattr(block, 'conv3') else block.conv1
                 conv.dilation = conv.padding = (dilation, dilation)
 
+    def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """mmdet and mmseg name a deep stem, and the downsamples of ``avg_down``, otherwise than mmpretrain."""
+        if not self.deep_stem:
+            if any(name.startswith('stem.') for name in weights):
+                raise UserError('the checkpoint has a deep stem (it is of a ResNetV1c or V1d): set deep_stem=True')
+            return weights
+        renamed = {}
+        own = self.state_dict()
+        for name, value in weights.items():
+            start, _, rest = name.rpartition('.')
+            stem = re.fullmatch(r'stem\.([013467])', start)
+            pooled = re.fullmatch(r'(layer\d\.0\.downsample)\.([12])', start)
+            if stem:
+                number, norm = divmod(int(stem[1]), 3)
+                name = f'stem.{number}.{"bn" if norm else "conv"}.{rest}'
+            elif pooled and f'{pooled[1]}.2.weight' not in own and f'{pooled[1]}.2.weight' in weights:
+                name = f'{pooled[1]}.{int(pooled[2]) - 1}.{rest}'  # they average over 1×1 where the stride is 1
+            renamed[name] = value
+        return renamed
+
 
 @MODELS.register_module()
 class KCLAResNet(LayerAttentionResNet):
     """:class:`LayerAttentionResNet` with KCLA (arXiv 2606.28405) as its default layer attention.
 
+    ``layer_attention`` may give KCLA's options without its type, or name another method.
+
     KCLAResNet-50 has 23,801,133 parameters, KCLAResNet-101 42,989,271.
     """
 
     def __init__(self, depth: int, *args: Any, layer_attention: dict | None = None, **kwargs: Any) -> None:
-        super().__init__(depth, *args, layer_attention=layer_attention or dict(type='KCLA'), **kwargs)
+        super().__init__(depth, *args, layer_attention={'type': 'KCLA', **(layer_attention or {})}, **kwargs)

@@ -1,0 +1,39 @@
+"""The command ``mmkcla``: one sub-command a module, each with ``SUMMARY``, ``add_arguments`` and ``run``.
+
+Nothing heavy is imported before a sub-command runs, so ``--help`` answers at once.
+"""
+import argparse
+import importlib
+from collections.abc import Sequence
+
+from ..version import __version__
+from .errors import guarded
+
+COMMANDS = ('train', 'test', 'infer', 'demo')
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``mmkcla`` with all its sub-commands."""
+    parser = argparse.ArgumentParser(prog='mmkcla', description='Layer attention for OpenMMLab.')
+    parser.add_argument('--version', action='version', version=f'mmkcla {__version__}')
+    commands = parser.add_subparsers(dest='command', required=True, metavar='command')
+    for name in COMMANDS:
+        module = importlib.import_module(f'.{name}', __package__)
+        command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.add_arguments(command)
+        command.add_argument('--traceback', action='store_true',
+                             help='show the stack of an error (or set MMKCLA_TRACEBACK=1)')
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``mmkcla`` with ``argv`` (the process's arguments by default).
+
+    Returns:
+        The exit code: 0; 1 if part of the work could not be done; 2 for an error the user can mend (one line on
+        stderr). Errors of the program itself are raised.
+    """
+    args = build_parser().parse_args(argv)
+    return guarded(args.run, args, args.traceback)

@@ -1,0 +1,194 @@
+"""What the sub-commands share: their arguments, and the way from a config's name to one that a runner can take."""
+import argparse
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..paths import find_config
+from .quiet import HOSTS, import_hosts
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """``config`` and ``--cfg-options``."""
+    parser.add_argument('config', help='config: a path, or the name of one that ships with the package')
+    parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
+                        help='change entries of the config, as model.backbone.depth=18; lists as a=[1,2]')
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--work-dir``, ``--launcher`` and what ``torch.distributed.launch`` passes."""
+    parser.add_argument('--work-dir', help='where logs and results go (default: work_dirs/<config>)')
+    parser.add_argument('--no-checks', action='store_true', help='do not check the data before the start')
+    parser.add_argument('--launcher', choices=LAUNCHERS,
+                        help='how the processes were started (default: pytorch under torchrun, else none)')
+    parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help=argparse.SUPPRESS)
+
+
+def load_config(name: str, options: list[str]) -> 'Config':
+    """Read the config called ``name`` and merge ``options`` (``KEY=VALUE`` each) into it.
+
+    Raises:
+        UserError: no such config, one that cannot be read, or a malformed option.
+    """
+    path = find_config(name)
+    from mmengine.config import Config
+    try:
+        config = Config.fromfile(path)
+    except UserError:
+        raise
+    except Exception as error:  # a config is a program: whatever it raises is in the user's hands
+        reason = ' '.join(str(error).split()) or 'no message'
+        raise UserError(f'cannot read the config {path}: {type(error).__name__}: {reason}') from error
+    changes = dict(parse_option(option) for option in options)
+    new = [key for key in changes if not _has(config, key)]
+    if new:
+        note(f'--cfg-options: {", ".join(new)} not in the config so far; added')
+    try:
+        config.merge_from_dict(changes)
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise UserError(f'--cfg-options {" ".join(options)}: {" ".join(str(error).split())}') from error
+    return config
+
+
+def parse_option(option: str) -> tuple[str, Any]:
+    """``'a.b=[1,2]'`` -> ``('a.b', [1, 2])``, with mmengine's rules for values."""
+    from mmengine.config import DictAction
+    key, equals, value = option.partition('=')
+    if not equals or not key:
+        raise UserError(f'--cfg-options takes KEY=VALUE, got {option!r}')
+    try:
+        return key, DictAction._parse_iterable(value)
+    except AssertionError as error:
+        raise UserError(f'--cfg-options {option}: {error}') from error
+
+
+def _has(config: Any, dotted: str) -> bool:
+    for key in dotted.split('.'):
+        if isinstance(config, (list, tuple)):
+            if not key.isdigit() or int(key) >= len(config):
+                return False
+            config = config[int(key)]
+        elif not hasattr(config, 'get') or key not in config:
+            return False
+        else:
+            config = config[key]
+    return True
+
+
+def section(config: Any, key: str, default: Any = None) -> Any:
+    """The part ``key`` of a config, after putting ``default`` (an empty dict) there if there is none.
+
+    What it returns may be changed; ``setdefault`` of a config hands out a copy.
+    """
+    if config.get(key) is None:
+        config[key] = default or {}
+    return config[key]
+
+
+def set_work_dir(config: 'Config', work_dir: str | None) -> Path:
+    """Settle where the run writes (argument, else config, else ``work_dirs/<config>``) and see that it can.
+
+    Raises:
+        UserError: the folder cannot be made or written.
+    """
+    chosen = work_dir or config.get('work_dir') or os.path.join('work_dirs', Path(config.filename).stem)
+    config.work_dir = str(chosen)
+    check_writable(chosen, '--work-dir')
+    return Path(chosen)
+
+
+def check_writable(folder: str | os.PathLike, option: str) -> None:
+    """Make ``folder`` if need be and write a file in it.
+
+    Raises:
+        UserError: naming the folder, the reason and the ``option`` to change it with.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f'cannot write to {folder}: {error.strerror}; choose another folder with {option}') from error
+
+
+def hosts_of(config: 'Config') -> list[str]:
+    """The host packages that a config uses, its own (``default_scope``) first, then those named as ``mmseg.X``."""
+    named = re.findall(rf"'({'|'.join(HOSTS)})\.\w", str(config.to_dict()))
+    scope = config.get('default_scope')
+    return list(dict.fromkeys(([scope] if scope in HOSTS else []) + named))
+
+
+def prepare_hosts(config: 'Config') -> str | None:
+    """Import what the config needs; return its own host, None for a config of mmengine alone."""
+    hosts = hosts_of(config)
+    for line in import_hosts(hosts, with_models="'mmkcla." in str(config.get('model'))):
+        note(line)
+    return hosts[0] if hosts else None
+
+
+def tidy_dataloaders(config: 'Config', host: str | None) -> None:
+    """Settings of the dataloaders that would fail or warn on this machine, and the collation mmpretrain expects."""
+    from mmengine.device import get_device
+    for split in ('train', 'val', 'test'):
+        loader = config.get(f'{split}_dataloader')
+        if not loader:
+            continue
+        if loader.get('num_workers', 0) == 0:  # torch refuses it, as after --cfg-options …num_workers=0
+            loader['persistent_workers'] = False
+            loader.pop('prefetch_factor', None)
+        if get_device() == 'cpu':
+            loader['pin_memory'] = False
+        if host == 'mmpretrain':
+            loader.setdefault('collate_fn', dict(type='default_collate'))
+
+
+def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> None:
+    """Settle how processes find each other; on a machine without accelerators they talk over gloo.
+
+    Raises:
+        UserError: the launcher's environment variables are missing, or it needs a GPU that is not there.
+    """
+    under_torchrun = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'} <= os.environ.keys()
+    config.launcher = launcher or ('pytorch' if under_torchrun else 'none')
+    if config.launcher == 'none':
+        return
+    os.environ.setdefault('LOCAL_RANK', str(local_rank))
+    if config.launcher == 'pytorch' and not under_torchrun:
+        raise UserError('--launcher pytorch needs torchrun: tools/dist_train.sh CONFIG GPUS, or '
+                        'torchrun --nproc-per-node=GPUS tools/train.py CONFIG')
+    from mmengine.device import get_device
+    if get_device() != 'cpu':
+        return
+    if config.launcher != 'pytorch':
+        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPUs start with torchrun (tools/dist_train.sh)')
+    _join_over_gloo(config)
+
+
+def _join_over_gloo(config: 'Config') -> None:
+    """mmengine selects a CUDA device while it joins the group, and hands DDP its number: do both without one here."""
+    from datetime import timedelta
+
+    from torch import distributed
+    dist = section(section(config, 'env_cfg'), 'dist_cfg')
+    dist['backend'] = 'gloo'
+    if not distributed.is_initialized():
+        distributed.init_process_group('gloo', timeout=timedelta(seconds=dist.get('timeout', 1800)))
+    config.model_wrapper_cfg = {
+        'type': 'MMDistributedDataParallel', 'broadcast_buffers': False,
+        'find_unused_parameters': config.get('find_unused_parameters', False),
+        **(config.get('model_wrapper_cfg') or {}), 'device_ids': None}
+
+
+def note(line: str) -> None:
+    """A line for people, on stderr and from the first process only."""
+    if os.environ.get('RANK', '0') == '0':
+        print(f'note: {line}', file=sys.stderr)

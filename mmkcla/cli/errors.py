@@ -1,0 +1,154 @@
+"""Errors for people: which exceptions the user can mend, and the one line that says how."""
+import errno
+import importlib.util
+import os
+import re
+import sys
+import traceback
+import urllib.error
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import UserError
+
+USER_ERROR_CODE = 2
+_WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
+_LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
+_NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
+_MENDABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
+_MENDABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed by signal)')
+
+
+def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = False) -> int:
+    """Call ``run(args)``; print what the user can mend as one line ``error: …`` on stderr and return 2.
+
+    Args:
+        run: the sub-command; its result is the exit code (None is 0).
+        args: handed to ``run``.
+        with_traceback: print the stack as well; so does the environment variable ``MMKCLA_TRACEBACK=1``.
+    """
+    try:
+        return run(args) or 0
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+    except Exception as error:
+        line = explain(error)
+        if line is None:
+            raise
+        if with_traceback or os.environ.get('MMKCLA_TRACEBACK', '0') not in ('', '0'):
+            traceback.print_exc()
+        rank = os.environ.get('RANK', '0')
+        print(f'error: {line}' if rank == '0' else f'error (rank {rank}): {line}', file=sys.stderr)
+        return USER_ERROR_CODE
+    finally:
+        _leave_process_group()
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for an error that the user can mend, None for one that looks like a fault of the program."""
+    text = str(error)
+    if worker := _WORKER.match(text):
+        return _explain_worker(worker.group(1), text)
+    if isinstance(error, UserError):
+        return _one_line(text)
+    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+        missing = _NOT_REGISTERED.match(error.args[0])
+        return explain_unregistered(*missing.groups()) if missing else None
+    if isinstance(error, urllib.error.URLError):
+        url = getattr(error, 'url', None) or 'a file that the config names by address'
+        reason = getattr(error, 'reason', error)
+        return (f'cannot download {url}: {reason}; without a network give a local file, or start without pretrained '
+                'weights: --cfg-options model.backbone.init_cfg=None')
+    if isinstance(error, _MENDABLE_OS) or isinstance(error, OSError) and error.errno in _MENDABLE_ERRNO:
+        return _explain_os(error)
+    if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
+        return f'config: {_one_line(text)}'
+    if _is_out_of_memory(error):
+        return ('the GPU is out of memory: lower train_dataloader.batch_size or the image size, or train with --amp '
+                f'({_one_line(text).split(". ")[0]})')
+    if isinstance(error, RuntimeError) and _WORKER_DIED.search(text):
+        return ('a data-loader worker was killed, mostly for lack of memory or of shared memory (/dev/shm): '
+                'lower num_workers of the dataloaders')
+    return None
+
+
+def explain_unregistered(name: str, scope: str | None, kind: str) -> str:
+    """What is wrong with a ``type`` that no registry knows: another package's, one not installed, or a typo.
+
+    Args:
+        name: the ``type`` of the config, maybe with a scope (``mmseg.UNet``).
+        scope: the registry's scope as mmengine reports it.
+        kind: the registry's name, as ``model``.
+    """
+    line = f"type='{name}' is not in the {kind} registry"
+    prefix, _, bare = name.rpartition('.')
+    package = prefix.split('.')[0]
+    if package and importlib.util.find_spec(package) is None:
+        return f'{line}: the package {package!r} is not installed'
+    known = dict(_registered(kind))
+    homes = sorted({home for home, names in known.items() if bare in names and home not in (package, scope)})
+    if homes:
+        written = [bare if home == 'mmengine' else f'{home}.{bare}' for home in homes]  # mmengine's are everyone's
+        return f'{line} of scope {package or scope!r}: write ' + ' or '.join(f"type='{name}'" for name in written)
+    qualified = {f'{home}.{bare_name}': bare_name for home, names in known.items() for bare_name in names}
+    near = get_close_matches(bare, sorted(set(qualified.values())), n=3, cutoff=0.6)
+    if near:
+        shown = [next(full for full, short in qualified.items() if short == close) for close in near]
+        return f'{line}: a typo? close names: ' + ', '.join(shown)
+    return (f'{line}, nor is any close name: is it defined in a module of yours that the config does not import '
+            "(custom_imports = dict(imports=['your.module']))?")
+
+
+def _registered(kind: str) -> Iterator[tuple[str, list[str]]]:
+    """(scope, names) of each registry of that kind, the root and its children at any depth."""
+    import mmengine.registry as registries
+    roots = [registry for registry in vars(registries).values()
+             if isinstance(registry, registries.Registry) and registry.name == kind]
+    pending = roots[:1]
+    while pending:
+        registry = pending.pop()
+        yield registry.scope, list(registry.module_dict)
+        pending += registry.children.values()
+
+
+def _explain_worker(kind: str, text: str) -> str | None:
+    """The real last line of an error that torch carried over from a data-loader worker inside a traceback."""
+    last = text.rstrip().splitlines()[-1]
+    match = _LAST_LINE.match(last)
+    message = match.group(2) if match else last
+    if kind == UserError.__name__:
+        return message
+    if kind in {known.__name__ for known in _MENDABLE_OS}:
+        return re.sub(r'^\[Errno \d+\] ', '', message)
+    return None
+
+
+def _explain_os(error: OSError) -> str:
+    if error.filename is None:
+        return _one_line(str(error))
+    return f'{(error.strerror or type(error).__name__).lower()}: {error.filename}'
+
+
+def _raised_by_a_config(error: BaseException) -> bool:
+    """Whether the call itself failed inside mmengine's builder, i.e. the keyword came from a config."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].name == 'build_from_cfg'
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    torch = sys.modules.get('torch')
+    return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
+
+
+def _leave_process_group() -> None:
+    """torch warns at exit about a process group that nobody closed."""
+    distributed = sys.modules.get('torch.distributed')
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def _one_line(text: str) -> str:
+    return ' '.join(text.split())

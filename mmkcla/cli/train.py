@@ -1,0 +1,174 @@
+"""Train a model of a config: detection, segmentation or classification.
+
+Logs, checkpoints, curves.csv and curves.png go to the work dir. Press Ctrl-C and start again with --resume to go on
+from the last whole checkpoint.
+"""
+import argparse
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from .common import (
+    add_config_arguments,
+    add_run_arguments,
+    check_writable,
+    load_config,
+    note,
+    prepare_hosts,
+    section,
+    set_launcher,
+    set_work_dir,
+    tidy_dataloaders,
+)
+from .quiet import quiet_logger
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+SUMMARY = 'train a model'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``mmkcla train``."""
+    add_config_arguments(parser)
+    add_run_arguments(parser)
+    parser.add_argument('--amp', action='store_true', help='mixed precision (needs a GPU)')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help="scale the learning rate by this run's batch size over auto_scale_lr.base_batch_size")
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                        help='go on from CHECKPOINT; without a name from the last one in the work dir, if any')
+    parser.add_argument('--seed', type=int, help='seed of all random numbers')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; see :func:`add_arguments`."""
+    if args.work_dir:
+        check_writable(args.work_dir, '--work-dir')
+    if args.resume not in (None, 'auto') and '://' not in args.resume and not Path(args.resume).is_file():
+        raise UserError(f'--resume: no such checkpoint: {args.resume}')
+    config = load_config(args.config, args.cfg_options)
+    for key in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'):
+        if config.get(key) is None:
+            raise UserError(f'config {config.filename} has no {key!r}; it cannot be trained')
+    work_dir = set_work_dir(config, args.work_dir)
+    set_launcher(config, args.launcher, args.local_rank)
+    tidy_dataloaders(config, prepare_hosts(config))
+    if not args.no_checks:
+        from ..datasets.check import check_config
+        check_config(config, ('train', 'val'))
+    if args.seed is not None:
+        section(config, 'randomness')['seed'] = args.seed
+    if args.amp:
+        use_amp(config)
+    set_learning_rate(config, args.auto_scale_lr)
+    add_outputs(config)
+    if args.resume:
+        set_resume(config, args.resume, work_dir)
+
+    from ..engine.runner import build_runner
+    runner = build_runner(config, required='some')
+    quiet_logger(runner.logger)
+    runner.train()
+    return 0
+
+
+def use_amp(config: 'Config') -> None:
+    """Make the optimizer's wrapper one of mixed precision.
+
+    Raises:
+        UserError: there is no accelerator, or the config has a wrapper of another kind.
+    """
+    from mmengine.device import get_device
+    if get_device() == 'cpu':
+        raise UserError('--amp needs a GPU; this machine has none that torch can use')
+    wrapper = config.optim_wrapper
+    kind = wrapper.get('type', 'OptimWrapper')
+    if kind == 'OptimWrapper':
+        wrapper.type = 'AmpOptimWrapper'
+        wrapper.setdefault('loss_scale', 'dynamic')
+    elif kind != 'AmpOptimWrapper':
+        raise UserError(f'--amp replaces OptimWrapper, but optim_wrapper.type is {kind!r} in the config')
+
+
+def set_learning_rate(config: 'Config', scale: bool) -> None:
+    """Switch on the scaling of the learning rate, or say that this run's batch is not the one it was chosen for.
+
+    Raises:
+        UserError: scaling is asked for, and the config does not say for which batch its learning rate is.
+    """
+    from mmengine.dist import get_world_size
+    rule = config.get('auto_scale_lr') or {}
+    base = rule.get('base_batch_size')
+    if scale and base is None:
+        raise UserError('--auto-scale-lr: the config does not say for which batch its learning rate is; add '
+                        'auto_scale_lr = dict(base_batch_size=16), the number of images an iteration on all GPUs')
+    if scale:
+        config.auto_scale_lr.enable = True
+    batch = config.train_dataloader.get('batch_size')
+    if base and batch and not rule.get('enable') and not scale and batch * get_world_size() != base:
+        note(f"the config's learning rate is for {base} images an iteration, this run has {batch * get_world_size()}; "
+             '--auto-scale-lr adapts it')
+
+
+def add_outputs(config: 'Config') -> None:
+    """Add what every training here leaves behind: whole checkpoints, curves, TensorBoard, a line of progress."""
+    hooks = section(config, 'default_hooks')
+    if hooks.get('checkpoint', True):  # None switches a default hook off
+        checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
+        if _is_named(checkpoint, 'CheckpointHook'):
+            checkpoint['type'] = 'mmkcla.AtomicCheckpointHook'
+    iterations = config.train_cfg.get('max_iters')
+    if iterations and hooks.get('logger', True):  # else a short training ends before its first line
+        logger = section(hooks, 'logger', dict(type='LoggerHook'))
+        logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
+
+    custom = list(config.get('custom_hooks') or [])
+    if not any(_is_named(hook, 'CurvesHook') for hook in custom):
+        custom.append(dict(type='mmkcla.CurvesHook'))
+    config.custom_hooks = custom
+
+    visualizer = section(config, 'visualizer', dict(type='Visualizer'))
+    backends = list(visualizer.get('vis_backends') or [dict(type='LocalVisBackend')])
+    if not any(_is_named(backend, 'TensorboardVisBackend') for backend in backends):
+        backends.append(dict(type='TensorboardVisBackend'))
+    visualizer['vis_backends'] = backends
+
+
+def _is_named(part: Any, name: str) -> bool:
+    kind = part.get('type') if hasattr(part, 'get') else type(part)
+    return (kind if isinstance(kind, str) else getattr(kind, '__name__', '')).split('.')[-1] == name
+
+
+def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
+    """Point the runner at the checkpoint to go on from; ``'auto'`` with none in the work dir starts anew."""
+    checkpoint = find_resumable(work_dir) if wanted == 'auto' else wanted
+    if checkpoint is None:
+        note(f'--resume: no checkpoint in {work_dir}; starting from the beginning')
+        return
+    config.resume = True
+    config.load_from = str(checkpoint)
+
+
+def find_resumable(work_dir: Path) -> Path | None:
+    """The newest whole checkpoint of a work dir: the one ``last_checkpoint`` names, else that of the highest number.
+
+    Damaged ones are passed over with a line.
+    """
+    numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
+                if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)', path.stem))}
+    candidates = [numbered[number] for number in sorted(numbered, reverse=True)]
+    try:
+        named = Path((work_dir / 'last_checkpoint').read_text(encoding='utf-8').strip())
+    except (OSError, UnicodeDecodeError):
+        named = None
+    if named and named.name:
+        # the folder may have been moved since
+        candidates.insert(0, named if named.is_file() else work_dir / named.name)
+    for path in dict.fromkeys(candidates):
+        if path.is_file() and zipfile.is_zipfile(path):
+            return path
+        if path.exists():
+            note(f'--resume: {path} is damaged; passed over')
+    return None

@@ -1,0 +1,59 @@
+"""Which versions this package was tested with, and a word where an environment is outside of them.
+
+Nothing is refused: both lines of OpenMMLab (the original and onedl, same import names) are tried as they come.
+"""
+import importlib
+import re
+from types import ModuleType
+
+# import name: (first version that should work, last minor version that was tested)
+TESTED = {
+    'torch': ('2.1', '2.14'),
+    'mmengine': ('0.10.4', '0.10'),
+    'mmcv': ('2.1', '2.3'),
+    'mmdet': ('3.3', '3.5'),
+    'mmseg': ('1.2', '1.4'),
+    'mmpretrain': ('1.2', '1.3'),
+}
+DISTRIBUTIONS = {
+    'mmengine': 'onedl-mmengine',
+    'mmcv': 'onedl-mmcv',
+    'mmdet': 'onedl-mmdetection',
+    'mmseg': 'onedl-mmsegmentation',
+    'mmpretrain': 'onedl-mmpretrain',
+}
+
+
+def version_notes(modules: dict[str, ModuleType]) -> list[str]:
+    """One line for each of ``modules`` (import name: module) whose ``__version__`` is outside the tested range."""
+    notes = []
+    for name, module in modules.items():
+        if name not in TESTED:
+            continue
+        version = str(getattr(module, '__version__', ''))
+        first, last = TESTED[name]
+        number = _numbers(version)
+        if not number:
+            continue
+        if number < _numbers(first):
+            notes.append(f'{name} {version} is older than the {first} this package needs; it may not work')
+        elif number[:2] > _numbers(last):
+            notes.append(f'{name} {version} is newer than the last tested one ({last})')
+    return notes
+
+
+def loaded_versions(*names: str) -> dict[str, ModuleType]:
+    """Import the given packages and return those that can be imported."""
+    modules = {}
+    for name in names:
+        try:
+            modules[name] = importlib.import_module(name)
+        except ImportError:
+            continue
+    return modules
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """``'2.14.1+cpu'`` -> ``(2, 14, 1)``."""
+    match = re.match(r'\d+(\.\d+)*', version)
+    return tuple(int(part) for part in match.group().split('.')) if match else ()

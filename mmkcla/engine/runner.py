@@ -1,0 +1,109 @@
+"""mmengine's runner, with checkpoints read safely and compared with the model before anything relies on them."""
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from mmengine.device import get_device
+from mmengine.dist import barrier, is_main_process
+from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+from ..checkpoint import LoadReport, compare, read_checkpoint, state_dict_of
+from ..errors import UserError
+
+
+class CheckedRunner(Runner):
+    """A runner that says what it loads.
+
+    ``required`` is how much of a model a checkpoint must fill: ``'all'``, or ``'some'``, as for the start of a
+    training from another data set's weights. Resuming requires all.
+    """
+
+    required = 'some'
+    hint = ''  # at the end of the refusal
+
+    def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
+                        revise_keys: list | None = None) -> dict:
+        """Read ``filename`` (a path or an http address) without running code from it, compare, log the counts, load.
+
+        Raises:
+            UserError: the file cannot be read, or fits the model less than ``required``.
+        """
+        if '://' in filename and not filename.startswith(('http://', 'https://')):
+            return super().load_checkpoint(filename, map_location=map_location, strict=strict)
+        checkpoint = read_checkpoint(download(filename))
+        state_dict = state_dict_of(checkpoint)
+        model = inner_model(self.model)
+        report = compare(model, state_dict)
+        self.logger.info(f'checkpoint {filename}: {report.summary()}')
+        require(report, 'all' if strict else self.required, filename, self.hint)
+        # hooks (EMA) look for the weights under this key and may change them
+        checkpoint['state_dict'] = {name: state_dict[name] for name in state_dict if name not in set(report.mismatched)}
+        self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
+        model.load_state_dict(checkpoint['state_dict'], strict=False)
+        self._has_loaded = True
+        return checkpoint
+
+    def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
+        """Take up a training where ``filename`` left it; the checkpoint must fit the model whole."""
+        self.required, self.hint = 'all', '; a training can go on only with the config it began with'
+        super().resume(filename, *args, **kwargs)
+
+    def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
+        """As mmengine's; on CPUs, where torch has no SyncBN, several processes train with plain BN."""
+        if self.distributed and get_device() == 'cpu':
+            synced = sum(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())
+            if synced:
+                self.logger.info(f'{synced} SyncBN layers become BN: synchronised statistics need GPUs')
+                model = revert_sync_batchnorm(model)
+        return super().wrap_model(model_wrapper_cfg, model)
+
+
+def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
+    """The runner of ``config`` (its ``runner_type`` too, if it names one), with :class:`CheckedRunner`'s loading."""
+    kind = config.get('runner_type')
+    if kind is None:
+        runner_class = CheckedRunner
+    else:
+        named = RUNNERS.get(kind) if isinstance(kind, str) else kind
+        if named is None:
+            raise KeyError(f'{kind} is not in the mmengine::runner registry')
+        runner_class = type(f'Checked{named.__name__}', (CheckedRunner, named), {})
+    runner = runner_class.from_cfg(config)
+    runner.required, runner.hint = required, hint
+    return runner
+
+
+def inner_model(model: torch.nn.Module) -> torch.nn.Module:
+    """The model whose names a checkpoint has, without DDP's or test-time augmentation's wrapper."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
+
+
+def require(report: LoadReport, required: str, filename: str | os.PathLike, hint: str = '') -> None:
+    """Refuse a checkpoint that fills less of the model than ``required`` (``'all'`` or ``'some'``).
+
+    Raises:
+        UserError: with the four counts and first names of what differs, and ``hint`` on what to do.
+    """
+    if not report.matched:
+        raise UserError(f'checkpoint {filename} has nothing in common with the model of the config '
+                        f'({report.summary()}); is it for another model?')
+    if required == 'all' and not report.complete:
+        raise UserError(f'checkpoint {filename} fits the model of the config only in part ({report.summary()}){hint}')
+
+
+def download(address: str) -> str:
+    """A local copy of an http address in torch's cache (fetched once, by the first process); a path as it is."""
+    if not address.startswith(('http://', 'https://')):
+        return address
+    target = Path(torch.hub.get_dir()) / 'checkpoints' / Path(urlparse(address).path).name
+    if is_main_process() and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(address, str(target))
+    barrier()
+    return str(target)

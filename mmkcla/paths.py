@@ -1,0 +1,54 @@
+"""Where the package's own files are: the configs that ship with it."""
+import difflib
+from pathlib import Path
+
+from .errors import UserError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def configs_root() -> Path | None:
+    """The folder of the shipped configs: ``mmkcla/.mim/configs`` of a wheel, ``configs`` of a checkout, else None."""
+    return next((path for path in (_PACKAGE / '.mim' / 'configs', _PACKAGE.parent / 'configs') if path.is_dir()), None)
+
+
+def find_config(name: str) -> Path:
+    """Resolve a config: a path as given, else a path under :func:`configs_root`, else the name of one of its files.
+
+    The suffix ``.py`` may be left out.
+
+    Raises:
+        UserError: there is no such config (close names are listed), or the name fits several.
+    """
+    given = Path(name)
+    spellings = [given] if given.suffix in ('.py', '.json', '.yaml', '.yml') else [given, given.with_name(
+        given.name + '.py')] if given.name else [given]
+    for path in spellings:
+        if path.is_file():
+            return path
+    root = configs_root()
+    shipped = sorted(path for path in root.rglob('*.py') if '_base_' not in path.parts) if root else []
+    for path in spellings:
+        if root and not path.is_absolute() and (root / path).is_file():
+            return root / path
+        same_name = [candidate for candidate in shipped if candidate.name == path.name]
+        if len(same_name) == 1 and len(path.parts) == 1:
+            return same_name[0]
+        if len(same_name) > 1 and len(path.parts) == 1:
+            choices = ', '.join(str(candidate.relative_to(root)) for candidate in same_name)
+            raise UserError(f'config {name!r} is ambiguous: {choices}')
+    if given.is_dir():
+        raise UserError(f'config {name} is a folder; name a .py file in it')
+    raise UserError(f'no config {name!r}{_near(spellings[-1], shipped, root)}')
+
+
+def _near(wanted: Path, shipped: list[Path], root: Path | None) -> str:
+    """What to offer in place of a config that is not there."""
+    beside = sorted(wanted.parent.glob('*.py')) if wanted.parent.is_dir() else []
+    names = {path.name: str(path.relative_to(root)) for path in shipped}
+    names |= {path.name: str(path) for path in beside}
+    near = difflib.get_close_matches(wanted.name, names, n=3, cutoff=0.6)
+    if near:
+        return '; did you mean ' + ' or '.join(names[name] for name in near) + '?'
+    searched = 'the current folder' + (f' and {root}' if root else '')
+    return f' (searched {searched})'

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Train on several GPUs (or, without one, in several CPU processes) of one machine or more, with torchrun.
+#
+#   tools/dist_train.sh CONFIG GPUS [arguments of tools/train.py]
+#
+# Several machines: run it on each with NNODES, NODE_RANK (0 on the first) and MASTER_ADDR set. Two runs on one machine
+# need two PORTs. PYTHON names another interpreter.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+config=$1
+gpus=$2
+shift 2
+tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+exec "${PYTHON:-python}" -m torch.distributed.run \
+    --nnodes="${NNODES:-1}" \
+    --node-rank="${NODE_RANK:-0}" \
+    --nproc-per-node="$gpus" \
+    --master-addr="${MASTER_ADDR:-127.0.0.1}" \
+    --master-port="${PORT:-29500}" \
+    "$tools/train.py" "$config" --launcher pytorch "$@"
