@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +31,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         from safetensors.torch import load_file
         try:
             return {'state_dict': load_file(path)}
-        except SafetensorError as error:
-            raise UserError(f'checkpoint {path} is truncated or not a safetensors file ({error})') from error
+        except (SafetensorError, OSError) as error:
+            message = f'checkpoint {path} is truncated or not a safetensors file ({_first_line(error)})'
+            raise UserError(message) from error
     try:
         with _allowing(_allowed_globals()):
             checkpoint = torch.load(path, map_location='cpu', weights_only=True)
@@ -51,8 +52,8 @@ def _unreadable(path: Path, error: Exception) -> str:
         head = file.read(40)
     text = str(error)
     wanted = re.search(r'GLOBAL (\S+)|(?:function|but got) <([^>]+)>', text)
-    if wanted or (head.startswith(b'\x80') and 'Unsupported operand' in text):
-        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle that torch did not write'
+    if wanted or (re.match(rb'PK|\x80[\2-\5]', head) and 'Unsupported operand' in text):
+        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle of another protocol than torch writes'
         return (f'checkpoint {path} holds more than weights ({wanted}); it is refused, since loading it could run '
                 'code. Save its state_dict alone, where you trust it')
     if not head:
@@ -72,8 +73,10 @@ def _first_line(error: Exception | str) -> str:
 
 
 def _allowing(names: list[Any]) -> AbstractContextManager:
-    safe_globals = getattr(torch.serialization, 'safe_globals', None)  # torch 2.5
-    return nullcontext() if safe_globals is None else safe_globals(names)
+    if not hasattr(torch.serialization, 'safe_globals'):  # torch before 2.5
+        return nullcontext()
+    others = torch.serialization.get_safe_globals()  # leaving the context would take away what others allowed
+    return torch.serialization.safe_globals([name for name in names if name not in others])
 
 
 def _allowed_globals() -> list[Any]:
@@ -81,8 +84,9 @@ def _allowed_globals() -> list[Any]:
     import numpy as np
     core = getattr(np, '_core', None) or np.core
     allowed = [np.ndarray, np.dtype, *{type(np.dtype(code)) for code in '?bhilqBHILQefdU'}]
-    for function in (core.multiarray._reconstruct, core.multiarray.scalar):  # numpy 2 calls numpy.core numpy._core
-        allowed += [(function, f'numpy.{name}.multiarray.{function.__name__}') for name in ('core', '_core')]
+    for function in (core.multiarray._reconstruct, core.multiarray.scalar):
+        for module in ('numpy.core', 'numpy._core'):  # numpy 1, numpy 2
+            allowed.append(_under(f'{module}.multiarray', function.__name__, function))
     try:
         from mmengine.logging.history_buffer import HistoryBuffer
     except ImportError:
@@ -94,7 +98,16 @@ def _allowed_globals() -> list[Any]:
             raise pickle.UnpicklingError('Trying to load unsupported GLOBAL builtins.getattr')
         return getattr(owner, name)
 
-    return [*allowed, HistoryBuffer, (statistic, 'builtins.getattr')]
+    return [*allowed, HistoryBuffer, _under('builtins', 'getattr', statistic)]
+
+
+def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` under the name that a pickle has for it."""
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    call.__module__, call.__qualname__ = module, name
+    return call
 
 
 def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

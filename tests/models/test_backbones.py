@@ -94,7 +94,8 @@ def test_with_attention(library, name, options):
 def test_out_channels_and_strides_follow_out_indices():
     net = LayerAttentionResNet(18, out_indices=(2, 0), dilations=(1, 1, 2, 2), strides=(1, 2, 1, 2))
     assert net.layer_attentions is None
-    assert (net.out_channels, net.out_strides) == ((256, 64), (8, 4))
+    assert (net.out_channels, net.out_strides) == ((64, 256), (4, 8))  # the hosts' outputs too go from fine to coarse
+    assert [out.shape[1:] for out in net(image(32, 32))] == [(64, 8, 8), (256, 4, 4)]
 
 
 @pytest.mark.parametrize('options', [

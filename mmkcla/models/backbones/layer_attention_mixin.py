@@ -102,13 +102,17 @@ class LayerAttentionMixin:
 
     @property
     def out_channels(self) -> tuple[int, ...]:
-        """Channels of each output, in the order of ``out_indices``."""
-        return tuple(_out_channels(self._stages()[i][-1]) for i in self.out_indices)
+        """Channels of each output."""
+        return tuple(_out_channels(self._stages()[i][-1]) for i in self._out_stages())
 
     @property
     def out_strides(self) -> tuple[int, ...]:
-        """Input pixels per cell of each output, in the order of ``out_indices``."""
-        return tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self.out_indices)
+        """Input pixels per cell of each output."""
+        return tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self._out_stages())
+
+    def _out_stages(self) -> list[int]:
+        """As the hosts do: from fine to coarse, in whatever order ``out_indices`` has."""
+        return [i for i in range(self.num_stages) if i in self.out_indices]
 
     # Forward -----------------------------------------------------------------------------------------------------
 
@@ -272,10 +276,15 @@ class _ShortcutKeeper(nn.Sequential):
 
 def _run_block(block: nn.Module, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
     """The block's output and, for methods that need it, its identity branch after the downsample."""
-    out = block(x)
     if attention is None or not attention.needs_shortcut:
-        return out, None
-    return out, x if block.downsample is None else block.downsample.take()
+        return block(x), None
+    if block.downsample is None:
+        return block(x), x
+    try:
+        out = block(x)
+    finally:  # a recomputation is stopped by an exception; what is kept would outlive it, and forbid a deepcopy
+        shortcut = block.downsample.take()
+    return out, shortcut
 
 
 def _out_channels(block: nn.Module) -> int:
