@@ -3,6 +3,7 @@
 mmengine imports this module by itself when a config says ``type='mmkcla.…'``; so it may import nothing but mmengine
 (an ImportError here would surface as "not in the registry"). The modules that register are named in ``locations``.
 """
+from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -10,6 +11,7 @@ from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
 MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['mmkcla.models'])
+DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla', locations=['mmkcla.datasets.binary_seg'])
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.engine.hooks'])

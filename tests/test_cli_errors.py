@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from torch._utils import ExceptionWrapper
 from mmkcla.cli import main
 from mmkcla.cli.common import load_config, parse_option
 from mmkcla.cli.errors import explain, explain_unregistered, guarded
+from mmkcla.cli.quiet import import_hosts
+from mmkcla.compat import loaded_versions, version_notes
 from mmkcla.errors import UserError
 from mmkcla.paths import find_config
 
@@ -134,7 +137,6 @@ def test_launchers(tmp_path, capsys, config, monkeypatch) -> None:
 # -- which errors are the user's, and what is said about them ----------------------------------------------------------
 
 def test_unregistered_types() -> None:
-    from mmkcla.cli.quiet import import_hosts
     import_hosts(['mmdet', 'mmseg'])
     assert explain_unregistered('ResNett', 'mmdet', 'model').startswith(
         "type='ResNett' is not in the model registry: a typo? close names: ")
@@ -241,3 +243,23 @@ def test_scripts_hand_on_their_arguments(tmp_path) -> None:
     for script in ('dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'):
         without = run(script)
         assert without.returncode == 2 and f'tools/{script} ' in without.stderr
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+def test_versions_outside_of_the_tested_range_are_named() -> None:
+    modules = {name: SimpleNamespace(__version__=version) for name, version in (
+        ('torch', '2.99.0+cpu'), ('mmengine', '0.10.12'), ('mmcv', '2.0.1'), ('mmdet', '3.5.1rc1'), ('other', '9'))}
+    assert version_notes(modules) == ['torch 2.99.0+cpu is newer than the last tested one (2.14)',
+                                      'mmcv 2.0.1 is older than the 2.1 this package needs; it may not work']
+    assert version_notes({'mmseg': SimpleNamespace()}) == []
+
+
+def test_installed_versions_are_tested_ones() -> None:
+    assert version_notes(loaded_versions('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'gone')) == []
+
+
+def test_host_that_is_not_installed(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, 'mmseg.utils', None)
+    with pytest.raises(UserError, match=r'^mmseg is not installed: pip install onedl-mmsegmentation'):
+        import_hosts(['mmseg'])

@@ -141,6 +141,22 @@ def test_table_survives_odd_files(tmp_path) -> None:
     assert (tmp_path / 'a.png').exists() and not (tmp_path / 'b.png').exists()
 
 
+def test_a_loss_that_is_not_finite_is_warned_of_once(tmp_path, caplog) -> None:
+    class Diverge(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            if runner.iter == 4:
+                runner.model.a.weight.data.fill_(float('nan'))
+
+        def before_train(self, runner: Any) -> None:
+            runner.logger.addHandler(caplog.handler)
+            runner.logger.setLevel('WARNING')
+
+    _run(tmp_path, 'diverge', epochs=2, hooks=[Diverge()])
+    assert [record.getMessage() for record in caplog.records if 'The loss is' in record.getMessage()] == [
+        'The loss is nan by iteration 6; what follows is lost. Lower the learning rate, or clip gradients '
+        '(optim_wrapper.clip_grad).']
+
+
 def test_interval_must_be_positive() -> None:
     with pytest.raises(ValueError, match='at least 1, got 0'):
         CurvesHook(interval=0)

@@ -13,6 +13,7 @@ from .common import (
     add_run_arguments,
     check_writable,
     load_config,
+    note,
     prepare_hosts,
     section,
     set_launcher,
@@ -63,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
         from ..datasets.check import check_config
         check_config(config, ('test',))
     evaluate_only(config)
+    if args.show_dir and args.tta and host == 'mmpretrain':
+        raise UserError('--show-dir: mmpretrain draws what the model was given, and --tta gives it two images for one; '
+                        'leave out one of the two')
     if args.show_dir:
         draw_into(config, host, args.show_dir)
     if args.tta:
@@ -84,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if is_main_process():
         write_json(work_dir / 'metrics.json', metrics)
         print(f'metrics: {work_dir / "metrics.json"}')
+        if not metrics:
+            note('the evaluator gave no metrics; it does so where the model predicts nothing')
     return 0
 
 

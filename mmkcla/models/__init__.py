@@ -1,2 +1,9 @@
 """What registers in :data:`mmkcla.registry.MODELS`."""
-from . import backbones  # noqa: F401
+from importlib.util import find_spec
+
+from . import backbones, losses
+
+__all__ = ['backbones', 'losses']
+if find_spec('mmseg'):  # someone who detects need not have it
+    from . import decode_heads  # noqa: F401
+    __all__.append('decode_heads')

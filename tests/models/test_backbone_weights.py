@@ -314,9 +314,10 @@ def test_attention_weights_without_attention_are_said(tmp_path, log):
 @pytest.mark.parametrize('name', ['ResNetV1c', 'ResNetV1d'])
 @pytest.mark.parametrize('library', ['mmseg', 'mmpretrain'])
 def test_deep_stem_weights_under_either_name(library, name, tmp_path):
-    plain = randomise_(host_class(library, name)(**SMALL))
+    options = dict(SMALL, depth=50, strides=(1, 2, 1, 1))
+    plain = randomise_(host_class(library, name)(**options))
     init_cfg = save(tmp_path / 'plain.pth', plain.state_dict())
-    options = dict(SMALL, layer_attention=PLAIN_START, init_cfg=init_cfg)
+    options.update(layer_attention=PLAIN_START, init_cfg=init_cfg)
     with pytest.raises(UserError, match='has a deep stem .*set deep_stem=True'):
         KCLAResNet(**options).init_weights()
     net = KCLAResNet(**options, deep_stem=True, avg_down=name == 'ResNetV1d')

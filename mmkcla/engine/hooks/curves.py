@@ -22,7 +22,7 @@ class CurvesHook(Hook):
     A row of the table is a moment of the training: ``epoch``, ``iter`` (finished iterations), then one column a value
     (``train/loss``, ``train/lr``, ``val/coco/bbox_mAP``; empty where there was none). Both files are written whole at
     each validation and at the end, the table also with each checkpoint; a training resumed in the same work dir goes
-    on in the same table. Only the first process writes.
+    on in the same table. Only the first process writes. A loss that is not finite is warned of, once.
 
     Args:
         interval: iterations between two rows; a row's training values are means over the iterations since the
@@ -38,6 +38,7 @@ class CurvesHook(Hook):
         self.rows: list[dict[str, float]] = []
         self._last = 0
         self._drawn = 0
+        self._diverged = False
 
     def before_train(self, runner: Any) -> None:
         """Take up the rows of an earlier part of this training, up to the iteration it is resumed from."""
@@ -57,6 +58,10 @@ class CurvesHook(Hook):
                 values[name] = float(buffer.mean(window))
         self._add(runner, done, values)
         self._last = done
+        if not self._diverged and not math.isfinite(values.get('train/loss', 0.0)):
+            self._diverged = True
+            runner.logger.warning(f'The loss is {values["train/loss"]} by iteration {done}; what follows is lost. '
+                                  'Lower the learning rate, or clip gradients (optim_wrapper.clip_grad).')
 
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Add the metrics to the table and draw."""

@@ -116,10 +116,13 @@ class LayerAttentionMixin:
 
     # Forward -----------------------------------------------------------------------------------------------------
 
+    def stem_map(self, x: Tensor) -> Tensor:
+        """The image to the stem's map, before its max-pool: ``(B, 3, H, W) -> (B, C, H/2, W/2)``."""
+        return self.stem(x) if self.deep_stem else self.relu(self.norm1(self.conv1(x)))
+
     def forward_stem(self, x: Tensor) -> Tensor:
         """The image to the first stage's input: ``(B, 3, H, W) -> (B, C, H/4, W/4)``."""
-        x = self.stem(x) if self.deep_stem else self.relu(self.norm1(self.conv1(x)))
-        return self.maxpool(x)
+        return self.maxpool(self.stem_map(x))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """``(B, 3, H, W)`` to the maps of ``out_indices``, always a tuple."""

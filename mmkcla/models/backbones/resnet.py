@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from mmcv.cnn import build_conv_layer, build_norm_layer
 from mmpretrain.models.backbones.resnet import ResNet
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import UserError
 from ...registry import MODELS
@@ -29,6 +30,10 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
             :class:`LayerAttentionMixin` on the host's own ResNet.
         contract_dilation: halve the dilation of the first block of a dilated stage (mmseg).
         multi_grid: dilations of the blocks of the last stage (mmseg).
+        small_stem: a 3×3 convolution of stride 1 without max-pool for a stem, for small images (CIFAR) and U-Nets of
+            full resolution; names as of the usual one.
+        stem_out: put the stem's map (before the max-pool) before the outputs, as a U-Net's first skip.
+        stage_channels: output channels of the stages, where they should not double from ``base_channels``.
         kwargs: of mmpretrain's ResNet: ``in_channels, stem_channels, base_channels, num_stages, strides, dilations,
             out_indices (default: (3,)), style, deep_stem, avg_down, frozen_stages, conv_cfg, norm_cfg, norm_eval,
             with_cp, zero_init_residual, drop_path_rate, init_cfg``.
@@ -45,7 +50,11 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
 
     def __init__(self, depth: int, *args: Any, layer_attention: dict | None = None, pretrained: str | None = None,
                  dcn: dict | None = None, stage_with_dcn: Sequence[bool] = (), plugins: list[dict] | None = None,
-                 contract_dilation: bool = False, multi_grid: Sequence[int] | None = None, **kwargs: Any) -> None:
+                 contract_dilation: bool = False, multi_grid: Sequence[int] | None = None, small_stem: bool = False,
+                 stem_out: bool = False, stage_channels: Sequence[int] | None = None, **kwargs: Any) -> None:
+        self.small_stem = small_stem
+        self.stem_out = stem_out
+        self.stage_channels = stage_channels
         if depth not in self.arch_settings:
             raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; known are: '
                             + ', '.join(map(str, self.arch_settings)))
@@ -65,6 +74,51 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
             kwargs['stem_channels'] = kwargs.get('base_channels', 64)
         super().__init__(depth, *args, layer_attention=layer_attention, **kwargs)
         self._set_dilations(contract_dilation, multi_grid)
+
+    def _make_stem_layer(self, in_channels: int, stem_channels: int) -> None:
+        if not self.small_stem:
+            super()._make_stem_layer(in_channels, stem_channels)
+            return
+        if self.deep_stem:
+            raise UserError('small_stem and deep_stem cannot both be set')
+        self.conv1 = build_conv_layer(self.conv_cfg, in_channels, stem_channels, 3, padding=1, bias=False)
+        self.norm1_name, norm1 = build_norm_layer(self.norm_cfg, stem_channels, postfix=1)
+        self.add_module(self.norm1_name, norm1)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity()
+
+    def make_res_layer(self, **kwargs: Any) -> nn.Module:
+        """Build a stage, as wide as ``stage_channels`` says."""
+        if self.stage_channels is not None:
+            if len(self.stage_channels) != self.num_stages:
+                raise UserError(f'stage_channels={tuple(self.stage_channels)} has {len(self.stage_channels)} entries '
+                                f'for {self.num_stages} stages')
+            widths = [self.stem_channels, *self.stage_channels]
+            stage = len(self.res_layers)
+            kwargs |= dict(in_channels=widths[stage], out_channels=widths[stage + 1])
+        return super().make_res_layer(**kwargs)
+
+    @property
+    def stem_stride(self) -> int:
+        """Input pixels per cell of the first stage's input."""
+        return 1 if self.small_stem else 4
+
+    @property
+    def out_channels(self) -> tuple[int, ...]:
+        """Channels of each output."""
+        return ((self.stem_channels,) if self.stem_out else ()) + super().out_channels
+
+    @property
+    def out_strides(self) -> tuple[int, ...]:
+        """Input pixels per cell of each output."""
+        return ((1 if self.small_stem else 2,) if self.stem_out else ()) + super().out_strides
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """``(B, 3, H, W)`` to the stem's map if ``stem_out``, and the maps of ``out_indices``; always a tuple."""
+        if not self.stem_out:
+            return super().forward(x)
+        stem = self.stem_map(x)
+        return (stem, *self.forward_stages(self.maxpool(stem)))
 
     def _set_dilations(self, contract_dilation: bool, multi_grid: Sequence[int] | None) -> None:
         """mmseg's two refinements, which change no parameter."""

@@ -1,0 +1,83 @@
+"""The decoder half of a U-Net as a decode head of mmseg."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import ConvModule
+from mmseg.models.decode_heads.decode_head import BaseDecodeHead
+from torch import Tensor, nn
+
+from ...errors import UserError
+from ...registry import MODELS
+
+UPSAMPLES = ('bilinear', 'deconv')
+
+
+@MODELS.register_module()
+class UNetHead(BaseDecodeHead):
+    """From the deepest map up to the highest resolution: up-sample to the next skip's size, concatenate, two
+    conv-BN-ReLU, and so on; a 1×1 convolution classifies.
+
+    The map is brought to exactly the skip's size, whatever both are: nothing is cropped, odd input sizes work, and a
+    map that has the size already (a stage of stride 1) is taken as it is.
+
+    Args:
+        in_channels: channels of the encoder's outputs named by ``in_index``, highest resolution first.
+        decoder_channels: channels after each step up, deepest first; one fewer than ``in_channels``. The last is what
+            the classifier sees.
+        in_index: which outputs of the encoder to take; default: all.
+        upsample: ``'bilinear'``, or ``'deconv'``: a 2×2 transposed convolution of stride 2, for which every map must
+            be half the size of the next (rounded up).
+        kwargs: of mmseg's ``BaseDecodeHead``: ``num_classes, out_channels, threshold, norm_cfg, dropout_ratio,
+            loss_decode, …``. A sigmoid head of one channel is ``num_classes=2, out_channels=1, threshold=0.5``.
+
+    Raises:
+        UserError: for lengths that do not fit, or maps whose sizes a transposed convolution cannot reach.
+    """
+
+    def __init__(self, in_channels: Sequence[int], decoder_channels: Sequence[int],
+                 in_index: Sequence[int] | None = None, upsample: str = 'bilinear',
+                 norm_cfg: dict | None = None, **kwargs: Any) -> None:
+        in_index = tuple(range(len(in_channels))) if in_index is None else tuple(in_index)
+        if not len(decoder_channels) == len(in_channels) - 1 > 0:
+            raise UserError(f'UNetHead: {len(in_channels)} maps are joined in {len(in_channels) - 1} steps, but '
+                            f'decoder_channels={tuple(decoder_channels)} has {len(decoder_channels)}')
+        if len(in_index) != len(in_channels):
+            raise UserError(f'UNetHead: in_index={in_index} and in_channels={tuple(in_channels)} differ in length')
+        if upsample not in UPSAMPLES:
+            raise UserError(f'UNetHead: upsample={upsample!r} is unknown; choose one of: {", ".join(UPSAMPLES)}')
+        super().__init__(list(in_channels), decoder_channels[-1], input_transform='multiple_select', in_index=in_index,
+                         norm_cfg=norm_cfg or dict(type='BN'), **kwargs)
+        skips = list(in_channels[-2::-1])
+        below = [in_channels[-1], *decoder_channels[:-1]]
+        self.ups = nn.ModuleList(
+            nn.ConvTranspose2d(channels, channels, 2, stride=2) if upsample == 'deconv' else nn.Identity()
+            for channels in below)
+        self.joins = nn.ModuleList(
+            nn.Sequential(self._conv(deep + skip, out), self._conv(out, out))
+            for deep, skip, out in zip(below, skips, decoder_channels, strict=True))
+        self.upsample = upsample
+
+    def _conv(self, in_channels: int, out_channels: int) -> ConvModule:
+        return ConvModule(in_channels, out_channels, 3, padding=1, conv_cfg=self.conv_cfg, norm_cfg=self.norm_cfg,
+                          act_cfg=self.act_cfg)
+
+    def _to_size(self, x: Tensor, up: nn.Module, size: torch.Size) -> Tensor:
+        if self.upsample == 'bilinear':
+            if x.shape[-2:] == size:
+                return x
+            return F.interpolate(x, size=size, mode='bilinear', align_corners=self.align_corners)
+        if x.shape[-2:] != tuple((side + 1) // 2 for side in size):
+            raise UserError(f'UNetHead: upsample=\'deconv\' doubles, and cannot bring a map of {tuple(x.shape[-2:])} to '
+                            f'{tuple(size)}; use upsample=\'bilinear\'')
+        return up(x)[..., :size[0], :size[1]]  # an odd side ends one short of the double
+
+    def forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """The encoder's outputs to logits ``(B, out_channels, H, W)`` at the size of the first of them."""
+        *skips, x = self._transform_inputs(inputs)
+        for up, join, skip in zip(self.ups, self.joins, reversed(skips), strict=True):
+            x = join(torch.cat([skip, self._to_size(x, up, skip.shape[-2:])], dim=1))
+        return self.cls_seg(x)

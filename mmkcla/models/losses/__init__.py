@@ -1,0 +1,4 @@
+"""Losses that the hosts lack."""
+from .binary_dice import BinaryDiceLoss
+
+__all__ = ['BinaryDiceLoss']
