@@ -47,6 +47,13 @@ class CheckedRunner(Runner):
         self._has_loaded = True
         return checkpoint
 
+    def build_visualizer(self, visualizer: Any = None) -> Any:
+        """As mmengine's, but each run has its own: one of a fixed name would go on writing to the folder of an
+        earlier run of this process."""
+        if isinstance(visualizer, dict):
+            visualizer = {key: value for key, value in visualizer.items() if key != 'name'}
+        return super().build_visualizer(visualizer)
+
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
         """Take up a training where ``filename`` left it; the checkpoint must fit the model whole."""
         self.required, self.hint = 'all', '; a training can go on only with the config it began with'

@@ -71,8 +71,8 @@ class UNetHead(BaseDecodeHead):
                 return x
             return F.interpolate(x, size=size, mode='bilinear', align_corners=self.align_corners)
         if x.shape[-2:] != tuple((side + 1) // 2 for side in size):
-            raise UserError(f'UNetHead: upsample=\'deconv\' doubles, and cannot bring a map of {tuple(x.shape[-2:])} to '
-                            f'{tuple(size)}; use upsample=\'bilinear\'')
+            raise UserError(f'UNetHead: upsample=\'deconv\' doubles, and cannot bring a map of {tuple(x.shape[-2:])} '
+                            f'to {tuple(size)}; use upsample=\'bilinear\'')
         return up(x)[..., :size[0], :size[1]]  # an odd side ends one short of the double
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
