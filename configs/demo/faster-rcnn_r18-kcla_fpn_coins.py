@@ -1,5 +1,5 @@
 # A KCLA Faster R-CNN for two CPU cores: a narrow ResNet-18, an FPN of 64, few proposals, small heads.
-_base_ = ['mmdet::_base_/models/faster-rcnn_r50_fpn.py', '../_base_/coins_detection.py']
+_base_ = ['mmdet::_base_/models/faster-rcnn_r50_fpn.py', '../_base_/datasets/coins_detection.py']
 
 norm_cfg = dict(type='BN', requires_grad=True)
 model = dict(

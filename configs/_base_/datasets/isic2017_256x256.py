@@ -1,0 +1,1 @@
+_base_ = './binary_seg_256x256.py'

@@ -1,0 +1,15 @@
+# A U-Net on a ResNet-50 with plain ImageNet weights; the stem's map (half resolution) is the first skip.
+_base_ = './binary_segmentor.py'
+
+model = dict(
+    backbone=dict(
+        type='mmkcla.LayerAttentionResNet',
+        depth=50,
+        stem_out=True,
+        out_indices=(0, 1, 2, 3),
+        init_cfg=dict(type='Pretrained', checkpoint='torchvision://resnet50')),
+    decode_head=dict(
+        type='mmkcla.UNetHead',
+        in_channels=(64, 256, 512, 1024, 2048),
+        decoder_channels=(512, 256, 128, 64),
+        dropout_ratio=0.))

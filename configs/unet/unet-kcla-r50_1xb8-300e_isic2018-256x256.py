@@ -1,0 +1,3 @@
+_base_ = './unet-r50_1xb8-300e_isic2018-256x256.py'
+
+model = dict(backbone=dict(layer_attention=dict(type='KCLA', head_channels=16, layer_scale_init=0.)))
