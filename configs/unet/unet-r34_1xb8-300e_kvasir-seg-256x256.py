@@ -1,4 +1,6 @@
 _base_ = [
-    '../_base_/models/unet_r34.py', '../_base_/datasets/kvasir-seg_256x256.py', '../_base_/schedules/adamw_300e.py',
-    '../_base_/seg_runtime.py'
+    '../_base_/models/unet_r34.py',
+    '../_base_/datasets/kvasir-seg_256x256.py',
+    '../_base_/schedules/adamw_300e.py',
+    '../_base_/seg_runtime.py',
 ]

@@ -17,7 +17,7 @@ model = dict(
         align_corners=False,
         norm_cfg=dict(type='BN', requires_grad=True),
         loss_decode=[
-            dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0),
+            dict(type='CrossEntropyLoss', use_sigmoid=True, avg_non_ignore=True, loss_weight=1.0),
             # mmseg's DiceLoss takes the background for the truth of a one-channel head
             dict(type='mmkcla.BinaryDiceLoss', smooth=1., loss_weight=1.0)
         ]),
