@@ -8,7 +8,8 @@ _base_ = [
 data_root = 'data/coins_isic2017'
 scale = (128, 128)
 model = dict(
-    data_preprocessor=dict(size=scale), backbone=dict(layer_attention=dict(type='KCLA', head_channels=16, drop_path=0.)))
+    data_preprocessor=dict(size=scale),
+    backbone=dict(layer_attention=dict(type='KCLA', head_channels=16, drop_path=0.)))
 
 train_pipeline = _base_.train_pipeline
 train_pipeline[2] = dict(type='Resize', scale=scale, keep_ratio=False)

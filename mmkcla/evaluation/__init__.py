@@ -1,4 +1,12 @@
-"""What registers in :data:`mmkcla.registry.METRICS`."""
-from .coco_metric import CocoMetric
+"""What registers in :data:`mmkcla.registry.METRICS`, and the functions behind it."""
+from importlib.util import find_spec
 
-__all__ = ['CocoMetric']
+from .binary_counts import binary_scores, scores_from_counts
+from .binary_seg_metric import BinarySegMetric
+from .bootstrap import bootstrap_interval
+from .surface import boundary_scores
+
+__all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'scores_from_counts']
+if find_spec('mmdet'):  # someone who segments need not have it
+    from .coco_metric import CocoMetric  # noqa: F401
+    __all__.append('CocoMetric')

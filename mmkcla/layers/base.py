@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .common import checkpointed
+from .common import checkpointed, make_drop_path
 
 State = tuple[Tensor, ...]
 
@@ -32,6 +33,7 @@ class LayerAttention(nn.Module):
     """
 
     needs_shortcut: ClassVar[bool] = False
+    cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=16)  # of the papers' CIFAR experiments
     _known: ClassVar[dict[str, type[LayerAttention]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -58,18 +60,51 @@ class LayerAttention(nn.Module):
             options: the method's own.
 
         Returns:
-            ``depth`` layers. The base class makes independent ones and gives the carry to the first; methods that
-            share modules inside a stage, or cannot carry, override this.
+            ``depth`` layers. The base class makes independent ones that start anew; methods that carry over from the
+            previous stage, or share modules inside one, override this.
         """
-        layers = nn.ModuleList(
-            cls(channels, carry_channels=carry_channels, carry_stride=carry_stride, **options) if i == 0
-            else cls(channels, **options) for i in range(depth))
+        layers = nn.ModuleList(cls(channels, **options) for _ in range(depth))
         layers[0].opens_stage = True
         return layers
 
     def reset_parameters(self) -> None:
         """Draw the method's own initial weights (mmengine's rules for Conv2d and friends do not apply to it)."""
-        raise NotImplementedError
+        for module in self.modules():
+            if module is not self and hasattr(module, 'reset_parameters'):
+                module.reset_parameters()
+        self.reset_own_parameters()
+
+    def reset_own_parameters(self) -> None:
+        """Draw what the layer holds itself, beside its modules; subclasses that hold more extend it."""
+        if self.layer_scale is not None:
+            nn.init.constant_(self.layer_scale, self.layer_scale_init)
+
+    def build_output(self, channels: int, relu: bool, drop_path: float, layer_scale_init: float | None,
+                     norm_layer: Callable[[int], nn.Module]) -> None:
+        """Make what :meth:`output` uses.
+
+        Args:
+            channels: C of the retrieved map.
+            relu: have the ReLU.
+            drop_path: probability of dropping the map of a sample in training.
+            layer_scale_init: None, or the start of a factor per channel. At 0 the network is bit for bit the plain
+                one at step 0 and still learns, which a zero in the norm under a ReLU would not (ours, not the papers').
+            norm_layer: builds the normalisation of a number of channels.
+        """
+        self.norm = norm_layer(channels)
+        self.relu = nn.ReLU() if relu else nn.Identity()
+        self.layer_scale_init = layer_scale_init
+        self.layer_scale = None
+        if layer_scale_init is not None:
+            self.layer_scale = nn.Parameter(torch.full((channels, ), float(layer_scale_init)))
+        self.drop_path = make_drop_path(drop_path)
+
+    def output(self, x: Tensor) -> Tensor:
+        """``DropPath(scale · ReLU(norm(x)))``, ``(B, C, H, W)`` to the same."""
+        x = self.relu(self.norm(x))
+        if self.layer_scale is not None:
+            x = x * self.layer_scale[:, None, None].to(x.dtype)
+        return self.drop_path(x)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None) -> tuple[Tensor, State]:
         """Compute ``(retrieved, state)``; what subclasses implement."""

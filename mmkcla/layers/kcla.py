@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import LayerAttention, State
-from .common import ChannelConv, HeadMixing, depthwise_value, global_average, make_drop_path, per_channel, split_heads
+from .common import ChannelConv, HeadMixing, depthwise_value, global_average, per_channel, split_heads
 
 TEMPERATURE_MODES = ('fixed', 'learnable', 'dynamic')
 GATE_KEYS = ('current', 'accumulated')
@@ -78,7 +78,6 @@ class KCLA(LayerAttention):
         self.temperature_range = _positive_range(temperature_range)
         self.gate_key = _one_of('gate_key', gate_key, GATE_KEYS)
         self.norm_scale = head_channels ** -0.5 if scale_by_width else 1.
-        self.layer_scale_init = layer_scale_init
 
         self.carry = None
         if carry_channels is not None:
@@ -88,17 +87,14 @@ class KCLA(LayerAttention):
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
         self.head_mixing = HeadMixing(self.num_heads) if head_mixing else nn.Identity()
-        self.norm = norm_layer(channels)
-        self.relu = nn.ReLU() if relu else nn.Identity()
-        self.layer_scale = None if layer_scale_init is None else nn.Parameter(torch.empty(channels))
-        self.drop_path = make_drop_path(drop_path)
+        self.build_output(channels, relu, drop_path, layer_scale_init, norm_layer)
         if temperature == 'fixed':
             self.register_buffer('log_temperature', torch.empty(self.num_heads))
         else:
             self.log_temperature = nn.Parameter(torch.empty(self.num_heads))
         # per head: slope and offset of the predicted shift
         self.shift = nn.Parameter(torch.empty(2, self.num_heads)) if temperature == 'dynamic' else None
-        self._reset_own_parameters()
+        self.reset_own_parameters()
 
     @classmethod
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
@@ -115,20 +111,13 @@ class KCLA(LayerAttention):
         return layers
 
     @torch.no_grad()
-    def _reset_own_parameters(self) -> None:
+    def reset_own_parameters(self) -> None:
+        """The temperature sequence, no shift, the layer scale."""
+        super().reset_own_parameters()
         first, last = (math.log(p) for p in self.temperature_range)
         self.log_temperature.copy_(torch.linspace(first, last, self.num_heads, dtype=torch.float64))
-        if self.layer_scale is not None:
-            self.layer_scale.fill_(self.layer_scale_init)
         if self.shift is not None:
             self.shift.zero_()
-
-    def reset_parameters(self) -> None:
-        """Xavier-uniform Q, K and Φ, torch's own start of the convolutions and norms, the temperature sequence."""
-        for module in self.modules():
-            if module is not self and hasattr(module, 'reset_parameters'):
-                module.reset_parameters()
-        self._reset_own_parameters()
 
     def _heads(self, pooled: Tensor) -> Tensor:
         """Split ``(B, C)`` into ``(B, G, d)``."""
@@ -175,11 +164,9 @@ class KCLA(LayerAttention):
         # z/(z + 1e-3) is a number per head, f_V is linear and per channel: it joins the gate
         gate = gate * (log_z - LOG_OFFSET).sigmoid()
         value = self.value(mean)
-        out = self.relu(self.norm(value * per_channel(gate, self.head_channels, value.dtype)))
-        if self.layer_scale is not None:
-            out = out * self.layer_scale[:, None, None].to(out.dtype)
+        out = self.output(value * per_channel(gate, self.head_channels, value.dtype))
         state = (mean, log_z) if self.gate_key == 'current' else (mean, log_z, accumulated.flatten(1))
-        return self.drop_path(out), state
+        return out, state
 
     def extra_repr(self) -> str:
         return f'{self.channels}, head_channels={self.head_channels}, temperature={self.temperature!r}'

@@ -1,0 +1,47 @@
+"""The CIFAR ResNets of the layer-attention papers."""
+from __future__ import annotations
+
+from typing import Any
+
+from mmpretrain.models.backbones.resnet import BasicBlock, Bottleneck
+
+from ...errors import UserError
+from ...layers import layer_attention_class
+from ...registry import MODELS
+from .resnet import LayerAttentionResNet
+
+BLOCKS = {'bottleneck': (Bottleneck, 9), 'basic': (BasicBlock, 6)}
+
+
+@MODELS.register_module()
+class CifarLayerAttentionResNet(LayerAttentionResNet):
+    """A ResNet for 32×32 images: 3×3 stem of 16 channels, three stages of base width 16, 32, 64.
+
+    Args:
+        depth: 9n + 2 with bottleneck blocks (20, 56, 110, 164; the last stage has 256 channels), 6n + 2 with basic ones
+            (64 channels).
+        block: ``'bottleneck'`` or ``'basic'``; default: bottleneck where the depth allows it.
+        layer_attention: as of :class:`LayerAttentionResNet`; where it does not say otherwise, heads are 16 wide and
+            DLA's reduction is 4, as in the papers.
+        kwargs: of :class:`LayerAttentionResNet`; ``out_indices`` is (2,) by default.
+
+    Raises:
+        UserError: for a depth that no number of blocks gives.
+    """
+
+    def __init__(self, depth: int, layer_attention: dict | None = None, block: str | None = None,
+                 **kwargs: Any) -> None:
+        if block not in (None, *BLOCKS):
+            raise UserError(f'block={block!r} is unknown; choose one of: {", ".join(BLOCKS)}')
+        fitting = [name for name, (_, layers) in BLOCKS.items() if depth > 2 and (depth - 2) % layers == 0]
+        block = block or next(iter(fitting), None)
+        if block not in fitting:
+            raise UserError(f'a CIFAR ResNet of depth {depth} does not exist: 9n + 2 layers have bottleneck blocks '
+                            '(20, 56, 110, 164), 6n + 2 have basic ones (20, 32, 44, 56, 110)')
+        kind, layers = BLOCKS[block]
+        self.arch_settings = {depth: (kind, ((depth - 2) // layers, ) * 3)}
+        if layer_attention is not None:
+            layer_attention = {**layer_attention_class(layer_attention.get('type')).cifar_options, **layer_attention}
+        kwargs = dict(stem_channels=16, base_channels=16, num_stages=3, strides=(1, 2, 2), dilations=(1, 1, 1),
+                      out_indices=(2, ), small_stem=True) | kwargs
+        super().__init__(depth, layer_attention=layer_attention, **kwargs)
