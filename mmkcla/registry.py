@@ -11,7 +11,7 @@ from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
 MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['mmkcla.models'])
-DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla', locations=['mmkcla.datasets.binary_seg'])
+DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla', locations=['mmkcla.datasets.all'])
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.engine.hooks'])

@@ -18,6 +18,7 @@ from PIL import Image
 
 from mmkcla.errors import UserError
 from mmkcla.evaluation import BinarySegMetric, binary_scores, boundary_scores
+from mmkcla.evaluation.network_size import scores_at
 
 LESION = dict(classes=('background', 'lesion'))
 
@@ -151,22 +152,56 @@ def test_optional_scores():
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
-def test_network_size():
-    shape, network = (96, 128), (32, 32)
-    truth = circle(shape, (50, 60), 30)
-    logits = torch.randn(1, 2, *network, generator=torch.Generator().manual_seed(0)) * 0.1
-    logits[0, 1] += torch.from_numpy(circle(network, (16, 16), 9)) * 8. - 4
-    item, = predicted(logits, [sample(truth, network=network)])
-    small = F.interpolate(torch.from_numpy(truth)[None, None].float(), size=network, mode='nearest-exact')[0, 0]
+def ragged(shape, channels, seed=0):
+    """Truth of ``shape``, and logits at 32×32 whose sign changes often."""
+    truth = circle(shape, (shape[0] // 2, shape[1] // 2), shape[1] // 4)
+    logits = torch.randn(1, channels, 32, 32, generator=torch.Generator().manual_seed(seed)) * 4
+    logits[0, -1] += torch.from_numpy(circle((32, 32), (16, 16), 9)) * 8. - 4
+    return truth, logits
+
+
+@pytest.mark.parametrize('channels', [1, 2])
+@pytest.mark.parametrize('shape', [(96, 128), (37, 90), (33, 34), (32, 41)])
+def test_network_size_is_what_the_network_gave(channels, shape, log):
+    truth, logits = ragged(shape, channels)
+    item, = predicted(logits, [sample(truth)])
+    small = F.interpolate(torch.from_numpy(truth)[None, None].float(), size=(32, 32), mode='nearest-exact')[0, 0].long()
+    labels = logits[0].argmax(0) if channels == 2 else (logits[0, 0] > 0).long()
     got = evaluate([item], size='network')
-    direct = binary_scores(logits[0].argmax(0), small.long())  # before mmseg resizes
-    assert got['IoU_mean'] == pytest.approx(direct['IoU'], abs=0.02)
+    assert got['IoU_mean'] == binary_scores(labels, small)['IoU'] != evaluate([item])['IoU_mean']
+    assert not any('approximation' in line for line in log)
     assert evaluate([item], size='network', network_size=[32, 32]) == got
-    assert evaluate([item], size='network', network_size=(24, 48)) != got != evaluate([item])
-    item.gt_sem_seg = PixelData(data=small[None].long())  # a mask that was resized with the image
+    item.gt_sem_seg = PixelData(data=small[None])  # a mask that was resized with the image
     assert evaluate([item], size='network') == got
-    with pytest.raises(UserError, match=r'the prediction for a.jpg is of 128×96 pixels, its mask of 32×32: load the m'):
+    text = rf'the prediction for a.jpg is of {shape[1]}×{shape[0]} pixels, its mask of 32×32: load the mask after the r'
+    with pytest.raises(UserError, match=text):
         evaluate([item])
+
+
+def test_network_size_with_aligned_corners_and_otherwise(log):
+    truth, logits = ragged((50, 70), 2)
+    host = SimpleNamespace(align_corners=True)
+    item, = EncoderDecoder.postprocess_result(host, logits, [sample(truth)])
+    small = F.interpolate(torch.from_numpy(truth)[None, None].float(), size=(32, 32), mode='nearest-exact')[0, 0].long()
+    assert evaluate([item], size='network')['IoU_mean'] == binary_scores(logits[0].argmax(0), small)['IoU']
+    assert not any('approximation' in line for line in log)
+    evaluate([item], size='network', network_size=(24, 48))  # not what it was resized from
+    truth, logits = ragged((20, 70), 2)
+    evaluate(predicted(logits, [sample(truth)]), size='network')  # fewer rows than the network had
+    assert sum('is not exactly one of' in line and 'approximation' in line for line in log) == 2
+
+
+def test_network_size_of_a_certain_network():
+    """Where the probabilities are 1 to float32 the logits are lost; a few pixels may turn."""
+    truth, logits = ragged((75, 61), 1)
+    item, = predicted(logits * 2, [sample(truth)])
+    assert (item.seg_logits.data == 1).float().mean() > 0.01
+    small = F.interpolate(torch.from_numpy(truth)[None, None].float(), size=(32, 32), mode='nearest-exact')[0, 0].long()
+    got, want = (binary_scores((scores > 0.5).long(), small)['IoU'] for scores in (
+        scores_at(item.seg_logits.data[0], (32, 32))[0], logits[0, 0].sigmoid()))
+    smooth = F.interpolate(item.seg_logits.data[None], size=(32, 32), mode='bilinear')[0, 0]
+    assert abs(got - want) < abs(binary_scores(smooth, small)['IoU'] - want) / 5 < 0.02
+    assert evaluate([item], size='network')['IoU_mean'] == got
 
 
 # -- masks and predictions that are refused --------------------------------------------------------------------------

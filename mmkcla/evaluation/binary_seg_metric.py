@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 from torch import Tensor
@@ -20,6 +19,7 @@ from ..registry import METRICS
 from .binary_counts import Counts, check_rule, count_pixels, mean, scores_from_counts, summarise, valid_pixels
 from .binary_report import LEGEND, PICTURES, TABLE, outcome_map, short_names, text_table, write_pictures, write_table
 from .bootstrap import score_intervals
+from .network_size import mask_at, scores_at
 from .polyp_protocol import LEVELS, protocol_scores, threshold_curves
 from .surface import boundary_scores
 
@@ -51,8 +51,8 @@ class BinarySegMetric(BaseMetric):
     Args:
         threshold: a foreground probability above it is foreground. At 0.5, two channels give their argmax.
         size: ``'original'``: the scores that mmseg has resized to the image's own size, against the mask at that
-            size. ``'network'``: those probabilities (bilinear) and the mask (nearest pixel centre) resized to the size
-            the network saw, as most papers on ISIC compare.
+            size. ``'network'``: at the size the network saw, as most papers on ISIC compare: mmseg's resize is undone
+            (:mod:`mmkcla.evaluation.network_size`), and the mask resized by nearest pixel centre.
         network_size: height and width for ``size='network'``; None: each sample's ``img_shape``.
         empty: where a class is in neither mask, its IoU and DSC are 1 (``'one'``), or the image is left out of their
             means (``'skip'``). A truth without foreground of which some is predicted scores 0 in any case.
@@ -203,7 +203,8 @@ class BinarySegMetric(BaseMetric):
             margin = (logits[1] - logits[0]).nan_to_num(-math.inf, math.inf, -math.inf)
             if labels is not None and bool((labels != (margin > 0)).any()):
                 return self._labels_alone(labels, name, f'pred_sem_seg does not follow from seg_logits ({_TTA})')
-            return margin.sigmoid(), margin > math.log(self.threshold / (1 - self.threshold))
+            scores = (margin.cpu().double() if self.size == 'network' else margin).sigmoid()
+            return scores, margin > math.log(self.threshold / (1 - self.threshold))
         scores = logits[0].nan_to_num(0.0)  # mmseg's postprocess_result has applied the sigmoid
         if bool(((scores < 0) | (scores > 1)).any()):
             raise UserError(f'BinarySegMetric expects probabilities of a one-channel head (mmseg applies the sigmoid), '
@@ -239,11 +240,12 @@ class BinarySegMetric(BaseMetric):
         if size is None:
             raise UserError(f"BinarySegMetric: size='network', but the sample of {name} has no img_shape; give "
                             'network_size=(height, width)')
-        size = tuple(size[:2])
-        scores = F.interpolate(scores[None, None], size=size, mode='bilinear', align_corners=False)[0, 0]
-        if tuple(truth.shape) != size:
-            truth = F.interpolate(truth[None, None].float(), size=size, mode='nearest-exact')[0, 0].to(truth.dtype)
-        return scores, truth
+        size = int(size[0]), int(size[1])
+        scores, exact = scores_at(scores, size)
+        if not exact:
+            self._warn('resize', f'the prediction for {name} is not exactly one of {size[1]}×{size[0]} pixels '
+                       'resized; what is compared at that size is an approximation')
+        return scores, mask_at(truth, size).to(scores.device)
 
     def _keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
         if math.isnan(_rank(record)[0]) or any(_rank(record) == _rank(other) for other in self._worst):

@@ -1,0 +1,120 @@
+"""Decode an image and its mask, say what is wrong with them, and encode what a prepared data set holds."""
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+MAX_PIXELS = 250_000_000  # a JPEG header of a few bytes can ask for gigabytes
+JPEG_TOLERANCE = 32  # how far the colours of a grey JPEG may lie apart after decoding
+ORIENTATION = 0x0112  # the EXIF tag
+# What turns the stored picture upright, by the value of the tag.
+UPRIGHT = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+           5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+           8: Image.Transpose.ROTATE_90}
+_SIDEWAYS = {UPRIGHT[value] for value in (5, 6, 7, 8)}
+_FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF')
+_PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'I;16')
+
+Image.init()  # loads the readers; not a thing for several threads at once
+
+
+class PixelError(Exception):
+    """What is wrong with a picture: ``kind`` in the words of the summary, and a detail or ''."""
+
+    def __init__(self, kind: str, detail: str = '') -> None:
+        super().__init__(kind, detail)
+        self.kind, self.detail = kind, detail
+
+
+def decode(data: bytes, what: str) -> Image.Image:
+    """The picture in ``data``, decoded to its last pixel, as stored (not turned upright).
+
+    Args:
+        data: the content of a JPEG, PNG, BMP or TIFF file.
+        what: ``'image'`` or ``'mask'``, for the error.
+
+    Raises:
+        PixelError: ``corrupt image`` or ``corrupt mask``.
+    """
+    try:
+        picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+        if picture.width * picture.height > MAX_PIXELS:
+            raise ValueError(f'{picture.width}x{picture.height} pixels are more than {MAX_PIXELS}')
+        picture.load()
+    except MemoryError:
+        raise
+    except Exception as error:  # each format's reader has its own
+        text = ' '.join(str(error).split())[:120] or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            text = 'not a JPEG, PNG, BMP or TIFF file' if data else 'empty file'
+        raise PixelError(f'corrupt {what}', text) from None
+    # Decoders fill in what is missing at the very end; the loader of a training refuses such files.
+    cut_jpeg = picture.format in ('JPEG', 'MPO') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda')
+    if cut_jpeg or picture.format == 'PNG' and b'IEND\xaeB`\x82' not in data:
+        raise PixelError(f'corrupt {what}', f'cut off: no end marker in its {len(data)} bytes')
+    return picture
+
+
+def turn(picture: Image.Image) -> Image.Transpose | None:
+    """What turns a picture upright by its EXIF orientation; None if it is upright."""
+    try:
+        return UPRIGHT.get(picture.getexif().get(ORIENTATION))
+    except Exception:  # damaged EXIF data say nothing about the pixels
+        return None
+
+
+def upright_size(picture: Image.Image) -> tuple[int, int]:
+    """Width and height of the picture after :func:`upright`."""
+    method = turn(picture)
+    width, height = picture.size
+    return (height, width) if method in _SIDEWAYS else (width, height)
+
+
+def upright(picture: Image.Image) -> Image.Image:
+    """The picture with its EXIF orientation applied."""
+    method = turn(picture)
+    if method is None:
+        return picture
+    turned = picture.transpose(method)
+    turned.format = picture.format
+    return turned
+
+
+def upright_png(picture: Image.Image) -> bytes:
+    """The picture turned upright, as PNG without EXIF data; what PNG cannot hold (CMYK) becomes RGB."""
+    picture = upright(picture)
+    buffer = io.BytesIO()
+    clean = picture if picture.mode in _PNG_MODES else picture.convert('RGB')
+    clean.info = {key: value for key, value in clean.info.items() if key == 'transparency'}
+    clean.save(buffer, 'PNG')
+    return buffer.getvalue()
+
+
+def grey(mask: Image.Image) -> np.ndarray:
+    """The grey values of a mask, ``(H, W)`` uint8, as stored; alpha is left out, 16 bits are scaled to 8.
+
+    Raises:
+        PixelError: ``coloured mask``: it is not clear which class a colour means.
+    """
+    if mask.mode in ('1', 'L'):
+        return np.asarray(mask.convert('L'))
+    if mask.mode[0] in 'IF':
+        values = np.asarray(mask).astype(np.float64)
+        if values.max(initial=0) > 255:
+            values = values * (255 / 65535)
+        return values.clip(0, 255).astype(np.uint8)
+    colour = mask.convert('RGB')
+    red, green, blue = np.moveaxis(np.asarray(colour), -1, 0)
+    apart = int((np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)).max(initial=0))
+    if apart > (JPEG_TOLERANCE if mask.format in ('JPEG', 'MPO') else 0):
+        raise PixelError('coloured mask', f'red, green and blue differ by up to {apart}; a mask of two classes is grey')
+    return np.asarray(colour.convert('L'))
+
+
+def mask_png(foreground: np.ndarray) -> bytes:
+    """A bool mask ``(H, W)`` as 8-bit PNG of the values 0 and 1."""
+    buffer = io.BytesIO()
+    Image.fromarray(foreground.astype(np.uint8)).save(buffer, 'PNG')
+    return buffer.getvalue()

@@ -1,0 +1,177 @@
+"""What a person downloads, read file by file: zip files as they come, or the folders unpacked from them.
+
+Nothing is ever extracted: a member's name chooses no place on the disk, and one member at a time is in memory.
+"""
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import stat
+import threading
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mmkcla.errors import UserError
+
+MAX_BYTES = 512 * 2**20  # of one file; the largest image of the data sets here has 30 MB
+_DEPTH = 5  # how many folders down a source is searched
+_JUNK = {'__macosx', 'thumbs.db', 'desktop.ini'}
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a source.
+
+    Attributes:
+        parts: its path below the source; a zip file counts as a folder named like it.
+        size: bytes.
+        path: the file itself, or the zip file that holds it.
+        member: its name in the zip file; None for a plain file.
+        changed: modification time of ``path``, nanoseconds.
+    """
+
+    parts: tuple[str, ...]
+    size: int
+    path: Path
+    member: str | None
+    changed: int
+
+    @property
+    def name(self) -> str:
+        """The file's name without folders."""
+        return self.parts[-1]
+
+
+def list_files(source: str | os.PathLike, archives: Collection[str], skip: Collection[Path] = ()) -> list[SourceFile]:
+    """The files of a source, those in its zip files too, sorted by their paths.
+
+    Left out are what operating systems leave behind (``__MACOSX``, ``._*``, ``.DS_Store``, ``Thumbs.db``) and all
+    hidden files.
+
+    Args:
+        source: a folder; or a zip file, which is read whatever its name. If that is one of ``archives``, the folder
+            that it lies in is the source.
+        archives: names (without ``.zip``; case does not matter) of the zip files to look into; others are left alone.
+        skip: folders not to search.
+
+    Raises:
+        UserError: there is no such source; a zip file is damaged, encrypted, there twice, or has members that point
+            outside it.
+    """
+    source = Path(source)
+    wanted = {name.casefold() for name in archives}
+    if source.is_file():
+        if source.stem.casefold() not in wanted:
+            return _sorted(_zip_files(source, (source.stem,)))
+        source = source.parent
+    if not source.is_dir():
+        raise UserError(f'no folder or zip file {source}; it is where the downloaded files are')
+    found, opened = [], {}
+    for path, parts in _walk(source, {Path(os.path.realpath(folder)) for folder in skip}):
+        stem, suffix = os.path.splitext(parts[-1])
+        if suffix.lower() != '.zip':
+            status = path.stat()
+            found.append(SourceFile(parts, status.st_size, path, None, status.st_mtime_ns))
+        elif stem.casefold() in wanted:
+            if stem.casefold() in opened:
+                raise UserError(f'two zip files of one name: {opened[stem.casefold()]} and {path}; leave one of them')
+            opened[stem.casefold()] = path
+            found.extend(_zip_files(path, (*parts[:-1], stem)))
+    return _sorted(found)
+
+
+class Reader:
+    """Reads source files from several threads, each with zip handles of its own. A context manager."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._handles = []
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.close()
+
+    def read(self, file: SourceFile) -> bytes:
+        """The content of one file.
+
+        Raises:
+            UserError: it cannot be read, or its zip file is damaged.
+        """
+        try:
+            if file.member is None:
+                return file.path.read_bytes()
+            return self._handle(file.path).read(file.member)
+        except _DAMAGE as error:
+            raise _damaged(file.path, error) from None
+        except OSError as error:
+            raise UserError(f'cannot read {file.path}: {error.strerror or error}') from None
+
+    def _handle(self, path: Path) -> zipfile.ZipFile:
+        handles = self._local.__dict__.setdefault('handles', {})
+        if path not in handles:
+            handles[path] = zipfile.ZipFile(path)
+            with self._lock:
+                self._handles.append(handles[path])
+        return handles[path]
+
+
+def _walk(source: Path, skip: set[Path]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The plain files below ``source`` that are no junk, with their paths below it."""
+    def fail(error: OSError) -> None:
+        raise UserError(f'cannot read {error.filename}: {error.strerror}')
+
+    for folder, folders, names in os.walk(source, followlinks=True, onerror=fail):
+        parts = Path(folder).relative_to(source).parts
+        folders[:] = [] if len(parts) >= _DEPTH else sorted(
+            name for name in folders
+            if not _junk([name]) and Path(os.path.realpath(os.path.join(folder, name))) not in skip)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not _junk([name]) and path.is_file():
+                yield path, (*parts, name)
+
+
+def _zip_files(path: Path, parts: tuple[str, ...]) -> Iterator[SourceFile]:
+    """The members of one zip file that are files and no junk."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        changed = path.stat().st_mtime_ns
+    except _DAMAGE as error:
+        raise _damaged(path, error) from None
+    except OSError as error:
+        raise UserError(f'cannot read {path}: {error.strerror or error}') from None
+    for member in members:
+        names = member.filename.replace('\\', '/').split('/')
+        if not names[0] or '..' in names or re.match('[A-Za-z]:', names[0]):
+            raise UserError(f'{path} has the member {member.filename!r}, which points outside it: not a file of the '
+                            'publisher; nothing was read')
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise UserError(f'{path} has the link {member.filename!r}: not a file of the publisher; nothing was read')
+        if names[-1] == '' or _junk(names):
+            continue
+        if member.flag_bits & 1:
+            raise UserError(f'{path} is encrypted (member {member.filename!r}); unpack it first')
+        yield SourceFile((*parts, *names), member.file_size, path, member.filename, changed)
+
+
+def _damaged(path: Path, error: BaseException) -> UserError:
+    return UserError(f'the zip file {path} is damaged or cut off ({" ".join(str(error).split()) or "no data"}); '
+                     'download it again')
+
+
+def _junk(names: Collection[str]) -> bool:
+    return any(name.startswith('.') or name.casefold() in _JUNK for name in names)
+
+
+def _sorted(files: Iterator[SourceFile] | list[SourceFile]) -> list[SourceFile]:
+    return sorted(files, key=lambda file: (file.parts, str(file.path)))
