@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 _MODELS = {
     'mmdet': dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),
-    'mmseg': dict(type='SegTTAModel'),
+    'mmseg': dict(type='mmkcla.BinarySegTTAModel'),  # which merges any number of classes
     'mmpretrain': dict(type='AverageClsScoreTTA'),
 }
 _PACK_KEYS = {
@@ -70,7 +70,7 @@ def innermost_dataset(dataset: dict) -> dict:
 
 
 def _is_annotation(step: dict) -> bool:
-    return 'LoadAnnotations' in str(step.get('type'))
+    return str(step.get('type')).split('.')[-1] in ('LoadAnnotations', 'LoadBinaryMask')
 
 
 def _predicts_masks(model: dict) -> bool:

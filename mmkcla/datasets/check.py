@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .check_seg import check_binary_seg
 from .coco_file import read_coco
 
 _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
@@ -224,6 +225,7 @@ def _unchecked(dataset: Dataset, model: dict) -> None:
 
 
 CHECKERS: dict[str, Callable[[Dataset, dict], None]] = {
+    'BinarySegDataset': check_binary_seg,
     'CocoDataset': check_coco,
     'LVISV05Dataset': _unchecked,
     'LVISV1Dataset': _unchecked,

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .verify import verify
-
-MANIFEST = 'manifest.json'
 
 
 def check_binary_seg(dataset: Any, model: dict) -> None:
@@ -31,6 +28,7 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
         there = sorted(path.name for path in (Path(root) / 'images').glob('*') if path.is_dir())
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}')
     if Path(root) not in dataset.cache:
+        from .verify import verify
         dataset.cache[Path(root)] = verify(Path(root), quick=True)
     problems = dataset.cache[Path(root)]
     if problems:

@@ -31,7 +31,7 @@ tta_pipeline = [
                         dict(type='RandomFlip', prob=1., direction='vertical')
                     ], [dict(type='mmkcla.LoadBinaryMask')], [dict(type='PackSegInputs')]])
 ]
-tta_model = dict(type='SegTTAModel')
+tta_model = dict(type='mmkcla.BinarySegTTAModel')
 
 train_dataloader = dict(
     batch_size=8,
@@ -53,5 +53,5 @@ test_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(type=dataset_type, data_root=data_root, split='test', pipeline=test_pipeline, test_mode=True))
-val_evaluator = dict(type='mmkcla.BinarySegMetric', threshold=0.5)
+val_evaluator = dict(type='mmkcla.BinarySegMetric', threshold=0.5, bootstrap=0)
 test_evaluator = dict(type='mmkcla.BinarySegMetric', threshold=0.5)

@@ -93,10 +93,10 @@ def tinted(image: np.ndarray, mask: np.ndarray, colour: tuple[int, int, int], st
     picture = image.copy()
     picture[mask] = (image[mask] * (1 - strength) + np.asarray(colour) * strength).round().astype(np.uint8)
     outlines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
-    width = max(1, round(max(image.shape[:2]) / 400))
+    width = max(1, round(max(image.shape[:2]) / 600))
     if width > 1:  # a dark rim sets the line off from an image of the same colour
-        cv2.drawContours(picture, outlines, -1, (0, 0, 0), width + 2, cv2.LINE_AA)
-    return cv2.drawContours(picture, outlines, -1, tuple(map(int, colour)), width, cv2.LINE_AA)
+        cv2.drawContours(picture, outlines, -1, (0, 0, 0), width + 2)
+    return cv2.drawContours(picture, outlines, -1, tuple(map(int, colour)), width)
 
 
 def rle(mask: np.ndarray) -> dict:

@@ -84,8 +84,9 @@ class SegmentationPredictor(Predictor):
 
     def preparation(self, steps: list[dict]) -> list[dict]:
         """Without the resize if windows are asked for; no step may move pixels, or masks would not fit."""
+        moving = r'Crop|Pad$|Rotat|TestTimeAug' + ('|Flip' if self.window else '')  # mmseg flips back whole images
         for step in steps:
-            if re.search(r'Crop|Pad$|Rotat|TestTimeAug', str(step.get('type'))):
+            if re.search(moving, str(step.get('type'))):
                 raise UserError(f'the test pipeline has {step["type"]}, after which masks do not lie on their images; '
                                 'predict with a config whose test pipeline only resizes')
         return [step for step in steps if not (self.window and 'Resize' in str(step.get('type')))]

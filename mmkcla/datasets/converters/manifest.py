@@ -81,7 +81,9 @@ def already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
     written = content.get('parameters') or {}
     differences = [key for key, value in parameters.items() if written.get(key) != value]
     if differences:
-        shown = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(parameters[key])})' for key in differences)
+        # The source's digest differs as soon as the split does: it tells something only if it is the one difference.
+        shown = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(parameters[key])})'
+                          for key in differences if key != 'source') or 'other files in the source'
         raise UserError(f'{folder} was written with {shown}; choose another folder, or --overwrite')
     for name, size in expected.items():
         if size is not None and present.get(name) != size:
