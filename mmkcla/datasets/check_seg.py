@@ -33,8 +33,8 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
     problems = dataset.cache[Path(root)]
     if problems:
         rest = f' (and {len(problems) - 1} more problems)' if len(problems) > 1 else ''
-        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see tools/misc/verify_dataset.py {root}, or '
-                        ' train anyway with --no-checks')
+        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see '
+                        f'tools/misc/verify_dataset.py {root}, or train anyway with --no-checks')
     head = model.get('decode_head') or {}
     for part in head if isinstance(head, (list, tuple)) else [head]:
         if part.get('num_classes', 2) != 2:

@@ -17,7 +17,8 @@ TEST_SHARE = 5  # every fifth scan of each digit, in a fixed random order, is fo
 class DigitsDataset(BaseDataset):
     """A real data set for classification that needs no download, for demos and tests.
 
-    Of each digit a fifth of the scans, drawn with a fixed seed, is the test set (357 scans), the rest the train set (1,440).
+    Of each digit a fifth of the scans, drawn with a fixed seed, is the test set, the rest the train
+    set.
     There is no writer's name in the data, so that the same hand may be in both.
 
     Args:
@@ -46,8 +47,8 @@ class DigitsDataset(BaseDataset):
         test = test_indices(digits.target)
         chosen = test if self.split == 'test' else np.setdiff1d(np.arange(len(digits.target)), test)
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-        return [dict(img=np.repeat(images[i][..., None], 3, axis=2), gt_label=int(digits.target[i]), img_path=f'digit{i}',
-                     img_shape=(8, 8), ori_shape=(8, 8)) for i in chosen]
+        return [dict(img=np.repeat(images[i][..., None], 3, axis=2), gt_label=int(digits.target[i]),
+                     img_path=f'digit{i}', img_shape=(8, 8), ori_shape=(8, 8)) for i in chosen]
 
 
 def test_indices(labels: np.ndarray) -> np.ndarray:

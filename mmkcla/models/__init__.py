@@ -5,5 +5,5 @@ from . import backbones, losses
 
 __all__ = ['backbones', 'losses']
 if find_spec('mmseg'):  # someone who detects need not have it
-    from . import decode_heads, segmentors  # noqa: F401
+    from . import decode_heads, segmentors
     __all__ += ['decode_heads', 'segmentors']

@@ -12,11 +12,11 @@ from ...registry import MODELS
 class BinarySegTTAModel(BaseTTAModel):
     """Averages the probabilities of the views, then cuts at the head's threshold.
 
-    mmseg's own ``SegTTAModel`` passes the probabilities of a one-channel head through the sigmoid once more, after which
-    every pixel is foreground.
+    mmseg's own ``SegTTAModel`` passes the probabilities of a one-channel head through the sigmoid once more, after
+    which every pixel is foreground.
 
-    One channel: ``seg_logits`` becomes the mean probability, as mmseg leaves it for one view, and ``pred_sem_seg`` is
-    1 above ``decode_head.threshold``. More channels: ``seg_logits`` becomes the logarithm of the mean softmax.
+    One channel: ``seg_logits`` becomes the mean probability, as mmseg leaves it for one view, and ``pred_sem_seg``
+    is 1 above ``decode_head.threshold``. More channels: ``seg_logits`` becomes the logarithm of the mean softmax.
     """
 
     def merge_preds(self, data_samples_list: list[list]) -> list:
