@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..paths import find_config
-from .quiet import HOSTS, import_hosts
+from .quiet import HOSTS, import_hosts, without_import_noise
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -41,12 +41,19 @@ def load_config(name: str, options: list[str]) -> 'Config':
     """
     path = find_config(name)
     from mmengine.config import Config
+
+    from ..ops import install
+    with without_import_noise():  # a config may import modules of its own, which need mmcv's operators
+        install()
     try:
         config = Config.fromfile(path)
     except UserError:
         raise
     except Exception as error:  # a config is a program: whatever it raises is in the user's hands
-        reason = ' '.join(str(error).split()) or 'no message'
+        root = error  # what mmengine wraps in advice of its own
+        while root.__cause__ or root.__context__:
+            root = root.__cause__ or root.__context__
+        reason = ' '.join((f'{root} ({error})' if root is not error else str(error)).split()) or 'no message'
         raise UserError(f'cannot read the config {path}: {type(error).__name__}: {reason}') from error
     changes = dict(parse_option(option) for option in options)
     new = [key for key in changes if not _has(config, key)]
@@ -149,6 +156,18 @@ def tidy_dataloaders(config: 'Config', host: str | None) -> None:
             loader['pin_memory'] = False
         if host == 'mmpretrain':
             loader.setdefault('collate_fn', dict(type='default_collate'))
+        _name_unreadable_images(loader)
+
+
+def _name_unreadable_images(part: Any) -> None:
+    """Put mmkcla's loader, equal but for its errors, wherever a pipeline has mmcv's."""
+    if isinstance(part, dict):
+        if part.get('type') in ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile'):
+            part['type'] = 'mmkcla.LoadImageFromFile'
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        for entry in part:
+            _name_unreadable_images(entry)
 
 
 def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> None:

@@ -1,5 +1,7 @@
 """Errors for people: which exceptions the user can mend, and the one line that says how."""
+import contextlib
 import errno
+import importlib
 import importlib.util
 import os
 import re
@@ -88,6 +90,8 @@ def explain_unregistered(name: str, scope: str | None, kind: str) -> str:
     package = prefix.split('.')[0]
     if package and importlib.util.find_spec(package) is None:
         return f'{line}: the package {package!r} is not installed'
+    with contextlib.suppress(Exception):  # ours may not have been needed so far
+        importlib.import_module('mmkcla.registry').MODELS.import_from_location()
     known = dict(_registered(kind))
     homes = sorted({home for home, names in known.items() if bare in names and home not in (package, scope)})
     if homes:
@@ -133,9 +137,8 @@ def _explain_os(error: OSError) -> str:
 
 
 def _raised_by_a_config(error: BaseException) -> bool:
-    """Whether the call itself failed inside mmengine's builder, i.e. the keyword came from a config."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].name == 'build_from_cfg'
+    """Whether mmengine's builder was at work: the keyword came from a config, maybe through a super().__init__."""
+    return any(frame.name == 'build_from_cfg' for frame in traceback.extract_tb(error.__traceback__)[-4:])
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -39,7 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="scale the learning rate by this run's batch size over auto_scale_lr.base_batch_size")
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='go on from CHECKPOINT; without a name from the last one in the work dir, if any')
-    parser.add_argument('--seed', type=int, help='seed of all random numbers')
+    parser.add_argument('--seed', type=_natural, help='seed of all random numbers')
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f'{text} is negative')
+    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     for key in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'):
         if config.get(key) is None:
             raise UserError(f'config {config.filename} has no {key!r}; it cannot be trained')
+    check_numbers(config)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
     tidy_dataloaders(config, prepare_hosts(config))
@@ -72,6 +80,22 @@ def run(args: argparse.Namespace) -> int:
     quiet_logger(runner.logger)
     runner.train()
     return 0
+
+
+def check_numbers(config: 'Config') -> None:
+    """See that what counts images and iterations can.
+
+    Raises:
+        UserError: naming the first entry of the config that cannot.
+    """
+    least = {f'{split}_dataloader.{name}': low for split in ('train', 'val', 'test')
+             for name, low in (('batch_size', 1), ('num_workers', 0))}
+    least |= {f'train_cfg.{name}': 1 for name in ('max_iters', 'max_epochs', 'val_interval')}
+    for place, low in least.items():
+        part, _, name = place.partition('.')
+        value = (config.get(part) or {}).get(name)
+        if value is not None and not (isinstance(value, int) and value >= low):
+            raise UserError(f'{place}={value!r} must be a whole number of at least {low}')
 
 
 def use_amp(config: 'Config') -> None:

@@ -9,6 +9,7 @@ from ..errors import UserError
 
 # parsing the 450 MB of COCO's train2017 takes most of a minute and gigabytes; its images and categories a second
 _WHOLE_UP_TO = 32 * 2 ** 20
+_READ = ('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd')
 
 
 @dataclass
@@ -59,9 +60,41 @@ def _summary(content: dict, path: Path) -> CocoFile:
     annotations = content.get('annotations')
     used = None
     if isinstance(annotations, list):
+        _see_complete(content['images'], annotations, path)
         used = {names.get(annotation.get('category_id')) for annotation in annotations if isinstance(annotation, dict)}
         used.discard(None)
     return CocoFile(images, list(names.values()), annotations is not None, used)
+
+
+def _see_complete(images: list, annotations: list, path: Path) -> None:
+    """What mmdet and pycocotools read of every entry is there; so that a run does not end at its first evaluation.
+
+    Raises:
+        UserError: naming the first annotation at fault, or that no box has an area.
+    """
+    for image in images:
+        missing = [key for key in ('id', 'width', 'height') if key not in image]
+        if missing:
+            raise UserError(f"{path}: the image {image['file_name']} has no {', '.join(missing)}")
+    ids = set()
+    boxes = 0
+    for number, annotation in enumerate(annotations):
+        where = f"{path}: annotation {number} of 'annotations'"
+        if not isinstance(annotation, dict):
+            raise UserError(f'{where} is a {type(annotation).__name__}, not an object')
+        missing = [key for key in _READ if key not in annotation]
+        if missing:
+            raise UserError(f"{where} (id {annotation.get('id')}) has no {', '.join(missing)}")
+        if annotation['id'] in ids:
+            raise UserError(f"{where} has the id {annotation['id']} of an earlier one; ids must differ")
+        ids.add(annotation['id'])
+        box = annotation['bbox']
+        if not (isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) for side in box)):
+            raise UserError(f"{where} (id {annotation['id']}) has the bbox {box!r}; four numbers [x, y, width, height] "
+                            'are expected')
+        boxes += box[2] >= 1 and box[3] >= 1
+    if annotations and not boxes:
+        raise UserError(f'{path}: no annotation has a box of at least one pixel (bbox is [x, y, width, height])')
 
 
 def _lists_only(text: str) -> dict[str, Any] | None:

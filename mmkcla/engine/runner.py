@@ -9,7 +9,7 @@ from mmengine.device import get_device
 from mmengine.dist import barrier, is_main_process
 from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.runner import CheckpointLoader, Runner
 
 from ..checkpoint import LoadReport, compare, read_checkpoint, state_dict_of
 from ..errors import UserError
@@ -57,7 +57,14 @@ class CheckedRunner(Runner):
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
         """Take up a training where ``filename`` left it; the checkpoint must fit the model whole."""
         self.required, self.hint = 'all', '; a training can go on only with the config it began with'
-        super().resume(filename, *args, **kwargs)
+        try:
+            super().resume(filename, *args, **kwargs)
+        except (KeyError, ValueError) as error:  # of optimizers and schedulers; whatever they are, they do not fit
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f'cannot resume from {filename}: the state of its optimizer and schedules does not fit the '
+                            f'config ({type(error).__name__}: {" ".join(str(error).split())[:160]}); start from its '
+                            f'weights with --cfg-options load_from={filename}') from error
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
         """As mmengine's; on CPUs, where torch has no SyncBN, several processes train with plain BN."""
@@ -71,6 +78,7 @@ class CheckedRunner(Runner):
 
 def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
     """The runner of ``config`` (its ``runner_type`` too, if it names one), with :class:`CheckedRunner`'s loading."""
+    read_checkpoints_safely()
     kind = config.get('runner_type')
     if kind is None:
         runner_class = CheckedRunner
@@ -82,6 +90,15 @@ def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
     runner = runner_class.from_cfg(config)
     runner.required, runner.hint = required, hint
     return runner
+
+
+def read_checkpoints_safely() -> None:
+    """Let everything that mmengine loads by a path or an http address (``init_cfg`` of any module) go through
+    :func:`~mmkcla.checkpoint.read_checkpoint`, which runs no code; mmengine falls back to unsafe unpickling."""
+    def load(filename: str, map_location: Any = None) -> dict:
+        return read_checkpoint(download(filename))
+
+    CheckpointLoader.register_scheme(prefixes=['', 'http://', 'https://'], loader=load, force=True)
 
 
 def inner_model(model: torch.nn.Module) -> torch.nn.Module:

@@ -96,6 +96,8 @@ class LayerAttention(nn.Module):
         self.layer_scale_init = layer_scale_init
         self.layer_scale = None
         if layer_scale_init is not None:
+            if not isinstance(layer_scale_init, (int, float)):
+                raise UserError(f'layer_scale_init={layer_scale_init!r} is not a number')
             self.layer_scale = nn.Parameter(torch.full((channels, ), float(layer_scale_init)))
         self.drop_path = make_drop_path(drop_path)
 

@@ -29,8 +29,8 @@ def split_heads(channels: int, head_channels: int) -> int:
     Raises:
         UserError: if the channels do not divide.
     """
-    if head_channels < 1 or channels % head_channels:
-        raise UserError(f'{channels} channels are not divisible by head_channels={head_channels}; choose one that '
+    if not isinstance(head_channels, int) or channels < 1 or head_channels < 1 or channels % head_channels:
+        raise UserError(f'{channels} channels are not divisible by head_channels={head_channels!r}; choose one that '
                         f'divides {channels}')
     return channels // head_channels
 
@@ -108,8 +108,8 @@ def make_drop_path(drop_path: float) -> nn.Module:
     Raises:
         UserError: for a probability outside the range.
     """
-    if not 0 <= drop_path < 1:
-        raise UserError(f'drop_path={drop_path} is not a probability in [0, 1)')
+    if not isinstance(drop_path, (int, float)) or not 0 <= drop_path < 1:
+        raise UserError(f'drop_path={drop_path!r} is not a probability in [0, 1)')
     return StochasticDepth(drop_path, mode='row') if drop_path > 0 else nn.Identity()
 
 

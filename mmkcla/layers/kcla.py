@@ -100,9 +100,9 @@ class KCLA(LayerAttention):
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
                     carry_blocks: tuple[int, ...] = (), **options: Any) -> nn.ModuleList:
         """Build a stage's layers; see :meth:`LayerAttention.build_stage` and ``carry_blocks`` above."""
-        if any(i < 1 for i in carry_blocks):
-            raise UserError(f'carry_blocks={tuple(carry_blocks)}: indices of blocks after a stage\'s first (0) are '
-                            'wanted; the first carries by itself')
+        if not isinstance(carry_blocks, (list, tuple)) or not all(isinstance(i, int) and i > 0 for i in carry_blocks):
+            raise UserError(f'carry_blocks={carry_blocks!r}: a tuple of indices of blocks after a stage\'s first (0) '
+                            'is wanted; the first carries by itself')
         carries = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
         if carry_channels is not None:
             carries[0] = dict(carry_channels=carry_channels, carry_stride=carry_stride)
@@ -214,7 +214,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def _positive_range(temperature_range: tuple[float, float]) -> tuple[float, float]:
-    first, last = temperature_range
-    if not (0 < first < math.inf and 0 < last < math.inf):
-        raise UserError(f'temperature_range={tuple(temperature_range)} must be two positive numbers')
-    return first, last
+    if not (isinstance(temperature_range, (list, tuple)) and len(temperature_range) == 2
+            and all(isinstance(p, (int, float)) and 0 < p < math.inf for p in temperature_range)):
+        raise UserError(f'temperature_range={temperature_range!r} must be two positive numbers')
+    return tuple(temperature_range)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcv.cnn import build_conv_layer, build_norm_layer
@@ -58,6 +58,12 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         if depth not in self.arch_settings:
             raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; known are: '
                             + ', '.join(map(str, self.arch_settings)))
+        stages = kwargs.get('num_stages', 4)
+        frozen, outs = kwargs.get('frozen_stages', -1), kwargs.get('out_indices', (0, ))
+        if not (isinstance(frozen, int) and -1 <= frozen <= stages):
+            raise UserError(f'frozen_stages={frozen!r} does not fit {stages} stages; choose -1 (none) to {stages}')
+        if isinstance(outs, int) or not outs or not all(isinstance(i, int) and 0 <= i < stages for i in outs):
+            raise UserError(f'out_indices={outs!r} does not fit {stages} stages; choose a tuple of 0 to {stages - 1}')
         if dcn is not None and any(stage_with_dcn):
             raise UserError(f'{type(self).__name__} has no deformable convolutions; put LayerAttentionMixin on '
                             'mmdet\'s ResNet to use dcn')
@@ -166,4 +172,6 @@ class KCLAResNet(LayerAttentionResNet):
     """
 
     def __init__(self, depth: int, *args: Any, layer_attention: dict | None = None, **kwargs: Any) -> None:
-        super().__init__(depth, *args, layer_attention={'type': 'KCLA', **(layer_attention or {})}, **kwargs)
+        if layer_attention is None or isinstance(layer_attention, Mapping):
+            layer_attention = {'type': 'KCLA', **(layer_attention or {})}
+        super().__init__(depth, *args, layer_attention=layer_attention, **kwargs)
