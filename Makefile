@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all lint clean-demo
+.PHONY: help setup demo demo-seg demo-cls test test-all lint clean-demo
 
 help:
 	@echo 'make setup     install the tested set into $(VENV)'
 	@echo 'make demo      train and evaluate KCLA Faster R-CNN and Mask R-CNN on a photograph of coins'
+	@echo 'make demo-seg  train and evaluate the small KCLA U-Net on the photograph'"'"'s foreground'
+	@echo 'make demo-cls  train and evaluate a KCLA ResNet-20 on scans of digits'
 	@echo 'make test      the tests (minutes)'
 	@echo 'make test-all  the long tests too'
 	@echo 'make lint      ruff'
@@ -25,6 +27,12 @@ $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python tools/demo.py
 
+demo-seg: $(STAMP)
+	$(BIN)/python tools/demo.py segmentation
+
+demo-cls: $(STAMP)
+	$(BIN)/python tools/demo.py classification
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -35,4 +43,4 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 
 clean-demo:
-	rm -rf data/coins work_dirs/demo
+	rm -rf data/coins data/coins_isic2017 data/raw/coins_isic2017 work_dirs/demo

@@ -1,4 +1,4 @@
-# The small KCLA U-Net on the coin photograph's foreground, sized for two CPU cores: 128×128, 240 iterations.
+# The small KCLA U-Net on the coin photograph's foreground, sized for two CPU cores: 128×128, 120 iterations.
 _base_ = [
     '../_base_/models/unet_small.py',
     '../_base_/datasets/isic2017_256x256.py',
@@ -25,8 +25,8 @@ train_dataloader = dict(
 val_dataloader = dict(dataset=dict(data_root=data_root, pipeline=test_pipeline), **loader)
 test_dataloader = dict(dataset=dict(data_root=data_root, pipeline=test_pipeline), **loader)
 
-max_iters = 240
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=60)
+max_iters = 120
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=40)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=3e-3, weight_decay=1e-2))
@@ -39,7 +39,7 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=20, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=60, max_keep_ckpts=1),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=40, max_keep_ckpts=1),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     visualization=dict(type='SegVisualizationHook'))
 log_processor = dict(by_epoch=False, window_size=20)

@@ -1,5 +1,5 @@
-# scikit-learn's digits, enlarged to 32×32.
-scale = (32, 32)
+# scikit-learn's digits, enlarged to 16×16.
+scale = (16, 16)
 data_preprocessor = dict(num_classes=10, mean=[78., 78., 78.], std=[96., 96., 96.], to_rgb=False)
 train_dataloader = dict(
     batch_size=64,
@@ -10,7 +10,7 @@ train_dataloader = dict(
         split='train',
         pipeline=[
             dict(type='Resize', scale=scale),
-            dict(type='RandomCrop', crop_size=32, padding=3),
+            dict(type='RandomCrop', crop_size=16, padding=1),
             dict(type='PackInputs')
         ]))
 val_dataloader = dict(
