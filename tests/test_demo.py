@@ -1,4 +1,4 @@
-"""The demo reaches what the README says (minutes)."""
+"""The demos reach what the README says (minutes)."""
 import pytest
 
 from mmkcla.cli import main
@@ -6,8 +6,11 @@ from mmkcla.cli import main
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_detection_demo(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize(('name', 'shown', 'pictures'), [
+    ('detection', 'coco/segm_mAP_50 0.', 32), ('segmentation', 'DSC_pooled 0.9', 48), ('classification', 'top1 9', 0)])
+def test_demo(tmp_path, monkeypatch, capfd, name, shown, pictures):
     monkeypatch.chdir(tmp_path)
-    assert main(['demo']) == 0
-    out = capfd.readouterr().out
-    assert 'coco/segm_mAP_50 0.' in out and len(list(tmp_path.glob('work_dirs/demo/*/pictures/*.png'))) == 32
+    assert main(['demo', name]) == 0
+    assert shown in capfd.readouterr().out
+    drawn = [*tmp_path.glob('work_dirs/demo/*/pictures/*.png'), *tmp_path.glob('work_dirs/demo/*/evaluation/*/*.png')]
+    assert len(drawn) >= pictures

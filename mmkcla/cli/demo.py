@@ -1,7 +1,7 @@
 """Show that everything works, on real photographs and on a CPU: make a data set, train, evaluate, draw.
 
 detection: a KCLA Faster R-CNN and a KCLA Mask R-CNN on scikit-image's photograph of 24 coins.
-segmentation: the small KCLA U-Net on the foreground of that photograph, laid out as an ISIC 2017 download and converted.
+segmentation: the small KCLA U-Net on that photograph's foreground, laid out as an ISIC 2017 download and converted.
 classification: a KCLA ResNet-20 on scikit-learn's 1,797 scans of handwritten digits.
 
 The results of each training go to work_dirs/demo/<config>: curves.png, metrics.json, and pictures/.

@@ -98,6 +98,9 @@ class CurvesHook(Hook):
             draw_curves(folder / PICTURE, self.rows, Path(runner.work_dir).name)
 
 
+_NOT_DRAWN = ('_lo', '_hi', '/empty_truth', '/HD95_mean')
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, (bool, complex))
 
@@ -137,7 +140,8 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str) -> None:
     names = dict.fromkeys(name for row in rows for name in row if name not in ('epoch', 'iter'))
     losses = [name for name in names if name.startswith('train/') and 'loss' in name]
     rates = [name for name in names if name == 'train/lr' or name.endswith('.lr')]
-    metrics = [name for name in names if name.startswith('val/')]
+    # bounds and counts are in the table
+    metrics = [name for name in names if name.startswith('val/') and not name.endswith(_NOT_DRAWN)]
     panels = [(label, group) for label, group in
               (('training loss', losses), ('learning rate', rates), ('validation', metrics)) if group]
     if not panels:
