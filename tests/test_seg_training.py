@@ -1,4 +1,4 @@
-"""The medical way, whole: a download as published, the converter, the check, a training, a test with and without TTA."""
+"""The medical way, whole: download, converter, check, training, and a test with and without augmentation."""
 import json
 import shutil
 
