@@ -47,6 +47,8 @@ class KCLA(LayerAttention):
             ``'dynamic'`` (log P is a parameter, plus a shift of at most log 2 either way predicted per sample from
             ⟨Q, K⟩/‖K‖, started at zero). At the start all three agree.
         temperature_range: P of the first and the last head, log-uniform in between (one head takes the first).
+        dynamic_value: the current layer's f_V acts on the mean of the raw maps (the default); off: every layer projects
+            its own map once and the mean is over those values (the paper's ablation without a dynamic value).
         head_mixing: Φ on or off.
         relu: the ReLU after the BN, on or off.
         gate_key: ``'current'``: the gate's angle is to the current key; ``'accumulated'``: to the direction of ΣK_i.
@@ -66,16 +68,17 @@ class KCLA(LayerAttention):
 
     def __init__(self, channels: int, head_channels: int = 64, carry_channels: int | None = None, carry_stride: int = 2,
                  drop_path: float = 0.2, temperature: str = 'fixed',
-                 temperature_range: tuple[float, float] = (0.7, 1 / 0.7), head_mixing: bool = True, relu: bool = True,
-                 gate_key: str = 'current', scale_by_width: bool = False, layer_scale_init: float | None = None,
-                 carry_bias: bool = False, share_carry_key: bool = False, with_cp: bool = False,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
+                 temperature_range: tuple[float, float] = (0.7, 1 / 0.7), dynamic_value: bool = True,
+                 head_mixing: bool = True, relu: bool = True, gate_key: str = 'current', scale_by_width: bool = False,
+                 layer_scale_init: float | None = None, carry_bias: bool = False, share_carry_key: bool = False,
+                 with_cp: bool = False, norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
         super().__init__(with_cp)
         self.channels = channels
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
         self.temperature = _one_of('temperature', temperature, TEMPERATURE_MODES)
         self.temperature_range = _positive_range(temperature_range)
+        self.dynamic_value = dynamic_value
         self.gate_key = _one_of('gate_key', gate_key, GATE_KEYS)
         self.norm_scale = head_channels ** -0.5 if scale_by_width else 1.
 
@@ -153,17 +156,19 @@ class KCLA(LayerAttention):
             slope, offset = self.shift.to(score.dtype)
             log_temperature = log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
         weight = self._weight(key, log_temperature)
+        token = x if self.dynamic_value else self.value(x)
         if state is None:
-            mean, log_z = x, weight
+            mean, log_z = token, weight
         else:
             mean, log_z = state[:2]
             log_z = torch.logaddexp(log_z, weight)
             # lerp rounds once in half precision, and keeps no x - mean for the backward pass
-            mean = torch.lerp(mean.to(x.dtype), x, per_channel((weight - log_z).exp(), self.head_channels, x.dtype))
+            share = per_channel((weight - log_z).exp(), self.head_channels, token.dtype)
+            mean = torch.lerp(mean.to(token.dtype), token, share)
 
         # z/(z + 1e-3) is a number per head, f_V is linear and per channel: it joins the gate
         gate = gate * (log_z - LOG_OFFSET).sigmoid()
-        value = self.value(mean)
+        value = self.value(mean) if self.dynamic_value else mean
         out = self.output(value * per_channel(gate, self.head_channels, value.dtype))
         state = (mean, log_z) if self.gate_key == 'current' else (mean, log_z, accumulated.flatten(1))
         return out, state

@@ -15,6 +15,7 @@ from mmkcla.layers import KCLA, LayerAttention, known_layer_attentions, layer_at
 
 OPTIONS = [
     dict(),
+    dict(dynamic_value=False),
     dict(temperature='learnable'),
     dict(temperature='dynamic'),
     dict(head_mixing=False),

@@ -4,13 +4,14 @@ from __future__ import annotations
 from typing import Any
 
 from mmpretrain.models.backbones.resnet import BasicBlock, Bottleneck
+from mmpretrain.models.backbones.seresnet import SEBottleneck
 
 from ...errors import UserError
 from ...layers import layer_attention_class
 from ...registry import MODELS
 from .resnet import LayerAttentionResNet
 
-BLOCKS = {'bottleneck': (Bottleneck, 9), 'basic': (BasicBlock, 6)}
+BLOCKS = {'bottleneck': (Bottleneck, 9), 'basic': (BasicBlock, 6), 'se_bottleneck': (SEBottleneck, 9)}
 
 
 @MODELS.register_module()
@@ -20,7 +21,8 @@ class CifarLayerAttentionResNet(LayerAttentionResNet):
     Args:
         depth: 9n + 2 with bottleneck blocks (20, 56, 110, 164; the last stage has 256 channels), 6n + 2 with basic ones
             (64 channels).
-        block: ``'bottleneck'`` or ``'basic'``; default: bottleneck where the depth allows it.
+        block: ``'bottleneck'``, ``'basic'`` or ``'se_bottleneck'`` (mmpretrain's with squeeze and excitation, as a
+            baseline); default: bottleneck where the depth allows it.
         layer_attention: as of :class:`LayerAttentionResNet`; where it does not say otherwise, heads are 16 wide and
             DLA's reduction is 4, as in the papers.
         kwargs: of :class:`LayerAttentionResNet`; ``out_indices`` is (2,) by default.

@@ -1,0 +1,3 @@
+_base_ = './resnet20_1xb128-180e_cifar10.py'
+
+model = dict(backbone=dict(layer_attention=dict(type='DLALight')))

@@ -1,0 +1,3 @@
+_base_ = './resnet56_1xb128-180e_cifar10.py'
+
+model = dict(backbone=dict(block='se_bottleneck'))

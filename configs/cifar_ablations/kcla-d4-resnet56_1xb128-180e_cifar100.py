@@ -1,0 +1,3 @@
+_base_ = '../cifar/kcla-resnet56_1xb128-180e_cifar100.py'
+
+model = dict(backbone=dict(layer_attention=dict(head_channels=4)))

@@ -1,0 +1,3 @@
+_base_ = '../cifar/kcla-resnet56_1xb128-180e_cifar100.py'
+
+model = dict(backbone=dict(layer_attention=dict(temperature_range=(0.9, 1 / 0.9))))
