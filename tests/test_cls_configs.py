@@ -41,7 +41,7 @@ def test_cifar(name):
             assert model(torch.randn(2, 3, 32, 32)).shape == (2, classes)
 
 
-# method.md: of the papers' code, 1000 classes; KCLA less what is never used and the temperatures
+# Of the papers' code, 1000 classes; KCLA less what is never used and the temperatures
 COUNTS = {'resnet50': 25_557_032, 'kcla-resnet50': 25_850_133, 'mrla-light-resnet50': 25_738_452,
           'resnet101': 44_549_160, 'kcla-resnet101': 45_040_324, 'mrla-light-resnet101': 44_939_646,
           'dla-light-resnet50': 28_581_812, 'dla-light-resnet101': 47_783_006}

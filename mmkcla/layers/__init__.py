@@ -1,12 +1,19 @@
-"""The layer attentions: plain torch, one method a file, one interface (:class:`LayerAttention`)."""
+"""The layer attentions: plain torch, one method a file, one interface (:class:`LayerAttention`).
+
+Beside them the attentions over the positions of one map (:class:`SpatialAttention`).
+"""
 from .base import LayerAttention, known_layer_attentions, layer_attention_class
 from .dla import DLABase, DLALight
+from .dot_product import DotProductAttention2d
+from .efficient_attention import EfficientAttention, EfficientLayerAttention
 from .kcla import KCLA
 from .linear import LinearLayerAttention
 from .mrla import MRLABase, MRLALight
 from .softmax import SoftmaxLayerAttention
+from .spatial_attention import SpatialAttention
 
 __all__ = [
-    'KCLA', 'DLABase', 'DLALight', 'LayerAttention', 'LinearLayerAttention', 'MRLABase', 'MRLALight',
-    'SoftmaxLayerAttention', 'known_layer_attentions', 'layer_attention_class'
+    'KCLA', 'DLABase', 'DLALight', 'DotProductAttention2d', 'EfficientAttention', 'EfficientLayerAttention',
+    'LayerAttention', 'LinearLayerAttention', 'MRLABase', 'MRLALight', 'SoftmaxLayerAttention', 'SpatialAttention',
+    'known_layer_attentions', 'layer_attention_class'
 ]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import UserError
 from .common import checkpointed, make_drop_path
@@ -113,7 +114,15 @@ class LayerAttention(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor, state: State | None = None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """Retrieve from earlier layers; see the class for the shapes."""
+        """Retrieve from earlier layers; see the class for the shapes.
+
+        Raises:
+            UserError: in training, for a batch of one 1×1 map where a batch norm needs more.
+        """
+        if self.training and x.numel() == x.shape[1] and any(
+                isinstance(module, _BatchNorm) and module.training for module in self.modules()):
+            raise UserError(f'a batch norm cannot train on a single 1×1 map (got {tuple(x.shape)}): use a larger '
+                            'batch, larger images, or norm_cfg=dict(type=\'GN\', …) in layer_attention')
         if self.with_cp and self.training and torch.is_grad_enabled():
             return checkpointed(self, self.attend, x, state, shortcut)
         return self.attend(x, state, shortcut)

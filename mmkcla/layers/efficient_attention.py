@@ -1,0 +1,60 @@
+"""Efficient Attention (Shen et al.), arXiv 1812.01243, WACV 2021."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .base import LayerAttention, State
+from .spatial_attention import SpatialAttention, softmax
+
+
+class EfficientAttention(SpatialAttention):
+    r"""Attention over positions whose cost is linear in their number n = H·W (the paper's eq. 5)::
+
+        E = ρ_k(K) Vᵀ   (d_k × d_v, a global context)          out = Eᵀ ρ_q(Q)          x + reprojection(out)
+
+    ``'softmax'``: ρ_k over positions, ρ_q over a head's key channels. ``'scaling'``: ρ(Y) = Y/√n, which is exactly
+    dot-product attention scaled by 1/n (:class:`DotProductAttention2d`). No n×n matrix is formed.
+
+    The arguments are those of :class:`SpatialAttention`.
+    """
+
+    def mix(self, keys: Tensor, queries: Tensor, values: Tensor) -> Tensor:
+        """See :class:`SpatialAttention`; the values are mixed through the context."""
+        root = keys.shape[-1] ** 0.5
+        # √n is moved from one factor to the other, so that neither leaves the range of half precision
+        if self.normalization == 'softmax':
+            keys, queries = softmax(keys, -1) * root, softmax(queries, -2)
+        else:
+            keys = keys / root
+        context = torch.matmul(keys, (values / root).transpose(-1, -2))
+        return torch.matmul(context.transpose(-1, -2), queries)
+
+
+class EfficientLayerAttention(LayerAttention):
+    """:class:`EfficientAttention` in the place of a layer attention, after every block: looks at its own map alone.
+
+    ``retrieved = DropPath(scale · reprojection(out))``; no norm, no state.
+
+    Args:
+        channels: C of the maps.
+        drop_path, layer_scale_init: see :meth:`LayerAttention.build_output`.
+        with_cp: see :class:`LayerAttention`.
+        norm_layer: accepted as of the others, and unused.
+        options: of :class:`EfficientAttention`: key_channels, num_heads, value_channels, normalization, zero_init.
+    """
+
+    cifar_options = {}
+
+    def __init__(self, channels: int, drop_path: float = 0.2, layer_scale_init: float | None = None,
+                 with_cp: bool = False, norm_layer: Callable[[int], nn.Module] | None = None, **options: Any) -> None:
+        super().__init__(with_cp)
+        self.attention = EfficientAttention(channels, residual=False, **options)
+        self.build_output(channels, False, drop_path, layer_scale_init, lambda channels: nn.Identity())
+
+    def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
+        """``state`` is empty."""
+        return self.output(self.attention(x)), ()

@@ -1,0 +1,98 @@
+"""What the attentions over the positions of one map share: projections, heads, the way back."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+
+NORMALIZATIONS = ('softmax', 'scaling')
+
+
+class SpatialAttention(nn.Module):
+    """Keys, queries and values of every position of a map, mixed over positions, projected back and added to the map.
+
+    Four 1×1 convolutions with biases: ``keys`` and ``queries`` to ``key_channels``, ``values`` to ``value_channels``,
+    ``reprojection`` back. Subclasses say how they are mixed. As a plugin of a ResNet block, in an FPN or on its own:
+    any size, any batch, shape kept.
+
+    Args:
+        in_channels: channels C of the map.
+        key_channels: channels d_k of keys and queries; default C/2.
+        num_heads: heads; keys and values are split evenly over them.
+        value_channels: channels d_v of the values; default: as many as keys.
+        normalization: ``'softmax'`` or ``'scaling'`` (by the number of positions n); see the subclass.
+        residual: add the input; off: return what was retrieved alone.
+        zero_init: start the reprojection at zero, so that a pretrained network's outputs are, bit for bit, what they
+            were at step 0; it learns from the first step on, and the projections from the second.
+
+    Raises:
+        UserError: for heads that do not divide the channels, and unknown normalizations.
+    """
+
+    def __init__(self, in_channels: int, key_channels: int | None = None, num_heads: int = 1,
+                 value_channels: int | None = None, normalization: str = 'softmax', residual: bool = True,
+                 zero_init: bool = False) -> None:
+        super().__init__()
+        key_channels = max(in_channels // 2, 1) if key_channels is None else key_channels
+        value_channels = key_channels if value_channels is None else value_channels
+        for name, width in (('key_channels', key_channels), ('value_channels', value_channels)):
+            if not (isinstance(num_heads, int) and num_heads > 0 and isinstance(width, int) and width > 0
+                    and width % num_heads == 0):
+                raise UserError(f'{type(self).__name__}: {name}={width!r} is not divisible by num_heads={num_heads!r}; '
+                                'choose heads that divide keys and values')
+        if normalization not in NORMALIZATIONS:
+            raise UserError(f'{type(self).__name__}: normalization={normalization!r} is unknown; choose one of: '
+                            + ', '.join(NORMALIZATIONS))
+        self.in_channels = in_channels
+        self.num_heads = num_heads
+        self.normalization = normalization
+        self.residual = residual
+        self.zero_init = zero_init
+        self.keys = nn.Conv2d(in_channels, key_channels, 1)
+        self.queries = nn.Conv2d(in_channels, key_channels, 1)
+        self.values = nn.Conv2d(in_channels, value_channels, 1)
+        self.reprojection = nn.Conv2d(value_channels, in_channels, 1)
+        self._zero()
+
+    def _zero(self) -> None:
+        if self.zero_init:
+            nn.init.zeros_(self.reprojection.weight)
+            nn.init.zeros_(self.reprojection.bias)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: torch's start of convolutions, and zero where ``zero_init`` says so."""
+        for convolution in (self.keys, self.queries, self.values, self.reprojection):
+            convolution.reset_parameters()
+        self._zero()
+
+    def init_weights(self) -> None:
+        """mmengine's name for it: its rules for a host's convolutions would undo the start at zero."""
+        self.reset_parameters()
+
+    def mix(self, keys: Tensor, queries: Tensor, values: Tensor) -> Tensor:
+        """Keys and queries ``(B, heads, d_k/heads, n)``, values ``(B, heads, d_v/heads, n)``, to the values' shape."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(B, C, H, W)`` to the same.
+
+        Raises:
+            UserError: for a map of other channels.
+        """
+        if x.shape[1] != self.in_channels:
+            raise UserError(f'{type(self).__name__} is for maps of {self.in_channels} channels, got {x.shape[1]}; '
+                            'set in_channels')
+        keys, queries, values = (projection(x).flatten(2).unflatten(1, (self.num_heads, -1))
+                                 for projection in (self.keys, self.queries, self.values))
+        mixed = self.mix(keys, queries, values).flatten(1, 2).unflatten(2, x.shape[2:])
+        retrieved = self.reprojection(mixed)
+        return x + retrieved if self.residual else retrieved
+
+    def extra_repr(self) -> str:
+        return f'num_heads={self.num_heads}, normalization={self.normalization!r}, residual={self.residual}'
+
+
+def softmax(x: Tensor, dim: int) -> Tensor:
+    """Softmax whose exponents are float32 for half-precision maps, in the type of ``x``."""
+    return x.softmax(dim, dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)

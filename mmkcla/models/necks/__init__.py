@@ -1,0 +1,6 @@
+"""Necks that keep the shapes of a pyramid, and an FPN with a layer attention in its top-down pathway."""
+from .cross_level import CrossLevelAttention
+from .kcla_fpn import KCLAFPN
+from .layer_attention_neck import EfficientAttentionNeck, LayerAttentionNeck
+
+__all__ = ['CrossLevelAttention', 'EfficientAttentionNeck', 'KCLAFPN', 'LayerAttentionNeck']

@@ -1,0 +1,12 @@
+"""Attentions over positions under the hosts' name for them: entries of ``plugins=`` of mmdet's and mmseg's ResNets.
+
+As in ``plugins=[dict(cfg=dict(type='mmkcla.EfficientAttention', key_channels=64, num_heads=2, zero_init=True),
+stages=(False, True, True, False), position='after_conv3')]``.
+"""
+from ..layers import DotProductAttention2d, EfficientAttention
+from ..registry import MODELS
+
+__all__ = ['DotProductAttention2d', 'EfficientAttention']
+
+for _module in (EfficientAttention, DotProductAttention2d):
+    MODELS.register_module(module=_module)
