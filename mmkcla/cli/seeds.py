@@ -34,8 +34,13 @@ _PATIENCE = 30  # seconds for a process to end after it was told to
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``mmkcla seeds``."""
     add_config_arguments(parser)
-    parser.add_argument('--seeds', nargs='+', type=int, required=True, metavar='N', help='as 0 1 2 3 4')
+    add_seed_arguments(parser)
     parser.add_argument('--work-dir', help='folder of the seeds and results (default: work_dirs/<config>)')
+
+
+def add_seed_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``mmkcla seeds`` and ``mmkcla sweep`` share."""
+    parser.add_argument('--seeds', nargs='+', type=int, required=True, metavar='N', help='as 0 1 2 3 4')
     parser.add_argument('--no-checks', action='store_true', help='do not check the data before each start')
     parser.add_argument('--launcher', choices=LAUNCHERS, default='none',
                         help='start each training with torchrun (pytorch), srun or mpirun (default: %(default)s)')
@@ -53,6 +58,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train and test all seeds; see :func:`add_arguments`."""
+    results, notes = run_all(args)
+    if args.dry_run:
+        return 0
+    config = load_config(args.config, args.cfg_options)
+    return report(work_dir_of(args, config), Path(config.filename).stem, results, notes)
+
+
+def work_dir_of(args: argparse.Namespace, config: 'Config') -> Path:
+    """The folder of the seeds: the argument, else the config's, else ``work_dirs/<config>``."""
+    return Path(args.work_dir or config.get('work_dir') or Path('work_dirs') / Path(config.filename).stem)
+
+
+def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
+    """Train and test what is not done yet, keeping ``results.csv`` and ``results.md`` up to date.
+
+    Returns:
+        What came of each seed (pending all of them in a dry run), and notes for the report.
+    """
     check_arguments(args)
     config = load_config(args.config, args.cfg_options)
     for key in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader', 'test_evaluator',
@@ -63,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         args.gpus = _devices()
 
     from ..engine.seeds import SeedFolder, SeedResult, fingerprint, test_parts, training_parts
-    work_dir = Path(args.work_dir or config.get('work_dir') or Path('work_dirs') / Path(config.filename).stem)
+    work_dir = work_dir_of(args, config)
     training = training_parts(config, amp=args.amp, auto_scale=args.auto_scale_lr,
                               processes=args.gpus if args.launcher != 'none' else None)
     test = fingerprint(test_parts(config, training=fingerprint(training), checkpoint=args.checkpoint, tta=args.tta))
@@ -77,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         for folder in folders:
             print('\n'.join(plan(args, config, folder, test)))
-        return 0
+        return [SeedResult(folder.seed) for folder in folders], []
 
     check_writable(work_dir, '--work-dir')
     results = [SeedResult(folder.seed, 'done', _checkpoint_name(folder), folder.metrics)
@@ -96,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
                 result.status = ' '.join(str(error).split())
                 print(f'error: seed {folder.seed}: {result.status}', file=sys.stderr)
             write_results(work_dir, Path(config.filename).stem, results, notes)
-    return report(work_dir, Path(config.filename).stem, results, notes)
+    return results, notes
 
 
 def check_arguments(args: argparse.Namespace) -> None:

@@ -1,0 +1,3 @@
+_base_ = './resnet20_digits.py'
+
+model = dict(backbone=dict(layer_attention=dict(type='SoftmaxLayerAttention', drop_path=0.)))

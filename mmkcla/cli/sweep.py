@@ -1,0 +1,65 @@
+"""Train and test several configs with several seeds, and put them into one table.
+
+Each config goes through "mmkcla seeds" in <work-dir>/<config>, all with the same seeds; <work-dir>/sweep.csv and
+sweep.md have a row a config: mean and sample standard deviation (n - 1) of each metric. Started again, it goes on where
+it was. A config or a seed that fails is reported, the others go on, and the exit code is 1.
+"""
+import argparse
+import copy
+import sys
+from pathlib import Path
+
+from ..errors import UserError
+from ..paths import find_config
+from .common import check_writable
+from .seeds import add_seed_arguments, check_arguments, run_all, stopping_in_order
+
+SUMMARY = 'several configs with several seeds, in one table'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``mmkcla sweep``."""
+    parser.add_argument('configs', nargs='+', metavar='config',
+                        help='configs: paths, or the names of some that ship with the package')
+    parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
+                        help='change entries of all of them')
+    add_seed_arguments(parser)
+    parser.add_argument('--work-dir', default='work_dirs/sweep',
+                        help='folder of the configs\' folders and of the table (default: %(default)s)')
+    parser.add_argument('--metrics', nargs='+', metavar='NAME',
+                        help='columns of sweep.md (default: all; sweep.csv always has all)')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Go through all configs; see :func:`add_arguments`."""
+    check_arguments(args)
+    names = [Path(find_config(config)).stem for config in args.configs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f'two configs are called {name}; a sweep wants different names, they are folders')
+    work_dir = Path(args.work_dir)
+    if not args.dry_run:
+        check_writable(work_dir, '--work-dir')
+
+    from ..engine.sweep import SweepRow, write_sweep
+    rows = [SweepRow(name) for name in names]
+    with stopping_in_order():
+        for number, (config, row) in enumerate(zip(args.configs, rows, strict=True), start=1):
+            print(f'config {number} of {len(rows)}: {row.config}', flush=True)
+            own = copy.copy(args)
+            own.config, own.work_dir = config, str(work_dir / row.config)
+            try:
+                row.results, _ = run_all(own)
+            except UserError as error:
+                row.error = ' '.join(str(error).split())
+                print(f'error: {row.config}: {row.error}', file=sys.stderr)
+            if not args.dry_run:
+                write_sweep(work_dir, rows, args.seeds, args.metrics)
+    if args.dry_run:
+        return 0
+    print('\n' + (work_dir / 'sweep.md').read_text(encoding='utf-8'))
+    print(f'results: {work_dir / "sweep.csv"}, {work_dir / "sweep.md"}')
+    failed = [row.config for row in rows if row.failed]
+    if failed:
+        print(f'error: {len(failed)} of {len(rows)} configs failed: {", ".join(failed)}', file=sys.stderr)
+    return 1 if failed else 0

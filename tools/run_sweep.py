@@ -1,0 +1,9 @@
+"""Train several configs with several seeds: ``python tools/run_sweep.py --help`` (the same as ``mmkcla sweep``)."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
+from mmkcla.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['sweep', *sys.argv[1:]]))
