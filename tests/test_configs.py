@@ -25,8 +25,9 @@ def test_builds(path):
     init_default_scope(config.default_scope)
     model = MODELS.build(config.model)
     options = backbone_of(config).get('layer_attention')
-    kcla = 'kcla' in path.stem
-    assert (model.backbone.layer_attentions is not None) is kcla
+    kcla = re.search(r'_r\d+-kcla|kcla-(?:small|resnet)', path.stem) is not None
+    attends = kcla or re.match(r'(?:mrla|softmax|dla)-', path.stem) is not None
+    assert (model.backbone.layer_attentions is not None) is attends
     if config.get('auto_scale_lr') is None or not config.auto_scale_lr.base_batch_size:
         pytest.fail('auto_scale_lr is not filled in')
     if path.parent.name == 'demo':

@@ -8,11 +8,12 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ...layers import EfficientAttention
+from ...layers import DotProductAttention2d, EfficientAttention
 from ...registry import MODELS
 from .cross_level import CrossLevelAttention
 
 DIRECTIONS = {'coarse_to_fine': (False, ), 'fine_to_coarse': (True, ), 'both': (False, True)}
+ATTENTIONS = {'EfficientAttention': EfficientAttention, 'DotProductAttention2d': DotProductAttention2d}
 
 
 @MODELS.register_module()
@@ -78,7 +79,7 @@ class LayerAttentionNeck(BaseModule):
 
 @MODELS.register_module()
 class EfficientAttentionNeck(BaseModule):
-    """:class:`mmkcla.layers.EfficientAttention` on chosen levels of a pyramid (arXiv 1812.01243, section 4.1).
+    """:class:`mmkcla.layers.EfficientAttention` on chosen levels of a pyramid, as in arXiv 1812.01243.
 
     Shapes and number of the levels stay; at step 0 it changes nothing.
 
@@ -88,6 +89,7 @@ class EfficientAttentionNeck(BaseModule):
         levels: indices of those attended to, fine to coarse; None: all.
         key_channels, num_heads, value_channels, normalization, zero_init: of EfficientAttention; channels are by
             default half of the level's.
+        attention: ``'EfficientAttention'``, or ``'DotProductAttention2d'`` to compare it with.
         init_cfg: of mmengine.
 
     Raises:
@@ -97,8 +99,10 @@ class EfficientAttentionNeck(BaseModule):
     def __init__(self, in_channels: int | Sequence[int], num_levels: int | None = None,
                  levels: Sequence[int] | None = None, key_channels: int | None = None, num_heads: int = 1,
                  value_channels: int | None = None, normalization: str = 'softmax', zero_init: bool = True,
-                 init_cfg: Any = None) -> None:
+                 attention: str = 'EfficientAttention', init_cfg: Any = None) -> None:
         super().__init__(init_cfg)
+        if attention not in ATTENTIONS:
+            raise UserError(f'attention={attention!r} is unknown; choose one of: {", ".join(ATTENTIONS)}')
         if isinstance(in_channels, int):
             in_channels = [in_channels] * (5 if num_levels is None else num_levels)
         self.in_channels = list(in_channels)
@@ -110,7 +114,7 @@ class EfficientAttentionNeck(BaseModule):
                 isinstance(level, int) and 0 <= level < count for level in levels):
             raise UserError(f'EfficientAttentionNeck: levels={tuple(levels)} must be different indices of {count} '
                             f'levels, 0 (finest) to {count - 1}')
-        self.attentions = nn.ModuleDict({str(level): EfficientAttention(
+        self.attentions = nn.ModuleDict({str(level): ATTENTIONS[attention](
             self.in_channels[level], key_channels, num_heads, value_channels, normalization, zero_init=zero_init)
             for level in levels})
 

@@ -1,0 +1,7 @@
+_base_ = './faster-rcnn_r18_fpn_coins.py'
+
+model = dict(
+    neck=[
+        _base_.model.neck,
+        dict(type='mmkcla.EfficientAttentionNeck', in_channels=64, num_levels=5, num_heads=2)
+    ])

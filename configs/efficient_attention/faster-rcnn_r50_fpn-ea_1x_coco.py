@@ -1,0 +1,5 @@
+_base_ = '../faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py'
+
+# On every level of the FPN; at step 0 the detector is the plain one bit for bit.
+model = dict(
+    neck=[_base_.model.neck, dict(type='mmkcla.EfficientAttentionNeck', in_channels=256, num_levels=5)])

@@ -1,0 +1,4 @@
+_base_ = './fpn_r50_1xb8-300e_isic2018-256x256.py'
+
+model = dict(
+    neck=[_base_.model.neck, dict(type='mmkcla.EfficientAttentionNeck', in_channels=256, num_levels=4)])

@@ -1,0 +1,3 @@
+_base_ = './fpn_r50_1xb8-300e_isic2018-256x256.py'
+
+model = dict(neck=dict(type='mmkcla.KCLAFPN'))
