@@ -10,7 +10,7 @@ from .spatial_attention import SpatialAttention, softmax
 class DotProductAttention2d(SpatialAttention):
     r"""Attention over positions by an explicit n×n matrix, n = H·W (arXiv 1812.01243, eq. 2; non-local networks)::
 
-        out = V ρ(Kᵀ Q)          x + reprojection(out)
+        out = V ρ(Qᵀ K)ᵀ          x + reprojection(out)
 
     ``'softmax'``: ρ over the positions of the keys. ``'scaling'``: ρ(Y) = Y/n. Time and memory grow with n².
 
@@ -19,8 +19,6 @@ class DotProductAttention2d(SpatialAttention):
 
     def mix(self, keys: Tensor, queries: Tensor, values: Tensor) -> Tensor:
         """See :class:`SpatialAttention`; the values are mixed by the matrix."""
-        if self.normalization == 'softmax':
-            shares = softmax(torch.matmul(keys.transpose(-1, -2), queries), -2)
-        else:
-            shares = torch.matmul(keys.transpose(-1, -2), queries / keys.shape[-1])
-        return torch.matmul(values, shares)
+        scores = torch.matmul(queries.transpose(-1, -2), keys)  # a query a row, over which softmax is fastest
+        shares = softmax(scores, -1) if self.normalization == 'softmax' else scores / keys.shape[-1]
+        return torch.matmul(values, shares.transpose(-1, -2))
