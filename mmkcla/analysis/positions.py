@@ -185,7 +185,8 @@ def draw_points(path: Path, points: Sequence[Point]) -> None:
         own = [point for point in points if point.module == name and point.status == 'done']
         failed = next((point for point in points if point.module == name and point.status == OUT_OF_MEMORY), None)
         for axis, quantity in zip(axes, ('seconds', 'megabytes'), strict=True):
-            shown = [point for point in own if getattr(point, quantity) > 0]  # a small map's peak may hide in torch's own
+            # a small map's peak may hide in torch's own
+            shown = [point for point in own if getattr(point, quantity) > 0]
             if not shown:
                 continue
             line, = axis.plot([point.positions for point in shown], [getattr(point, quantity) for point in shown],

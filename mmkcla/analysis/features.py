@@ -1,0 +1,88 @@
+"""What the features of several configs (backbone and neck) cost beside each other, without a data set."""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class FeatureCost:
+    """Of one config: parameters of the whole model, and of one training step of ``extract_feat`` (a forward and a
+    backward) the bytes that autograd keeps and the seconds of each round."""
+
+    config: str
+    parameters: int
+    saved_bytes: int
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Seconds a step."""
+        return statistics.median(self.seconds)
+
+
+def feature_costs(models: dict[str, nn.Module], shape: tuple[int, int, int, int], rounds: int,
+                  device: str = 'cpu') -> list[FeatureCost]:
+    """Run ``extract_feat`` of every model forward and backward, in turns, so that what else the machine does hits all.
+
+    Args:
+        models: by name; any host's, in the mode to be measured.
+        shape: of the images, ``(B, 3, H, W)``.
+        rounds: timed steps a model, after one that is not.
+        device: where.
+    """
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
+    costs = []
+    for name, model in models.items():
+        model.to(device).train()
+        with saved_storages(model) as saved:
+            loss = _loss(model, images)
+        costs.append(FeatureCost(name, sum(parameter.numel() for parameter in model.parameters()),
+                                 sum(saved.values())))
+        loss.backward()
+    for _ in range(rounds):
+        for cost, model in zip(costs, models.values(), strict=True):
+            model.zero_grad(set_to_none=True)
+            started = _now(device)
+            _loss(model, images).backward()
+            cost.seconds.append(_now(device) - started)
+    return costs
+
+
+@contextmanager
+def saved_storages(model: nn.Module):
+    """Within it, what autograd keeps for the backward pass: ``{storage: bytes}``, parameters and buffers not counted.
+
+    Maps that several operations keep are counted once.
+    """
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    saved: dict[int, int] = {}
+    alive: list[Any] = []  # so that no address is used twice
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+            alive.append(storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved
+
+
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    features = model.extract_feat(images)
+    return sum(feature.square().mean() for feature in (features if isinstance(features, Sequence) else [features]))
+
+
+def _now(device: str) -> float:
+    if device.startswith('cuda'):
+        torch.cuda.synchronize()
+    return time.perf_counter()
