@@ -111,13 +111,14 @@ def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[...
 
 
 def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights in a checkpoint: under ``state_dict``, ``model`` or bare; a leading ``module.`` is taken off.
+    """The weights in a checkpoint: under ``state_dict``, ``model``, else ``model_ema`` or ``state_dict_ema``, else
+    bare; a leading ``module.`` is taken off.
 
     Raises:
         UserError: if there are none.
     """
-    weights = next((checkpoint[key] for key in ('state_dict', 'model') if isinstance(checkpoint.get(key), Mapping)),
-                   checkpoint)
+    places = ('state_dict', 'model', 'model_ema', 'state_dict_ema')
+    weights = next((checkpoint[key] for key in places if isinstance(checkpoint.get(key), Mapping)), checkpoint)
     weights = {str(name).removeprefix('module.'): value for name, value in weights.items() if isinstance(value, Tensor)}
     if not weights:
         raise UserError(f'the checkpoint holds no weights; its keys are: {", ".join(map(str, list(checkpoint)[:8]))}')

@@ -1,0 +1,6 @@
+"""Other people's weights in our names: pure renaming, nothing is computed but KCLA's temperatures."""
+from .names import CARRIES, Conversion, StateDict, convert_reference, convert_state_dict
+from .sources import CLASSIFIER_SOURCES, DETECTOR_SOURCES, PLAIN_SOURCES, SOURCES, recognise
+
+__all__ = ['CARRIES', 'CLASSIFIER_SOURCES', 'DETECTOR_SOURCES', 'PLAIN_SOURCES', 'SOURCES', 'Conversion', 'StateDict',
+           'convert_reference', 'convert_state_dict', 'recognise']
