@@ -11,7 +11,8 @@ from mmengine.registry import MODELS, init_default_scope
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ('cascade_rcnn', 'demo', 'faster_rcnn', 'mask_rcnn', 'retinanet')
-CONFIGS = sorted(path for folder in FOLDERS for path in (ROOT / 'configs' / folder).glob('*.py'))
+CONFIGS = sorted(path for folder in FOLDERS for path in (ROOT / 'configs' / folder).glob('*.py')
+                 if 'psmnet' not in path.stem)  # it has no backbone; see tests/stereo
 ids = lambda path: path.stem  # noqa: E731
 
 

@@ -94,6 +94,8 @@ def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:
         if with_models:
             try:
                 importlib.import_module('mmkcla.models')
+                for own in () if hosts else ('mmkcla.evaluation', 'mmkcla.datasets.all'):  # all is ours then
+                    importlib.import_module(own)
             except ModuleNotFoundError as error:
                 raise UserError(_not_installed('mmkcla.models', error.name or '')) from error
     return version_notes(loaded_versions('torch', 'mmengine', 'mmcv', *hosts))

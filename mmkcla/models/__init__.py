@@ -1,9 +1,9 @@
 """What registers in :data:`mmkcla.registry.MODELS`."""
 from importlib.util import find_spec
 
-from . import backbones, losses, plugins
+from . import backbones, losses, plugins, stereo
 
-__all__ = ['backbones', 'losses', 'plugins']
+__all__ = ['backbones', 'losses', 'plugins', 'stereo']
 if find_spec('mmdet') or find_spec('mmseg'):  # someone who classifies needs neither
     from . import necks
     __all__ += ['necks']

@@ -1,0 +1,3 @@
+_base_ = './psmnet_4xb3-10e_sceneflow.py'
+
+model = dict(feature_net=dict(attention=dict(type='mmkcla.EfficientAttention')))

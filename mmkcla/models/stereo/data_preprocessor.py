@@ -1,0 +1,25 @@
+"""Normalisation and batching of image pairs."""
+from __future__ import annotations
+
+from typing import Any
+
+from mmengine.model import ImgDataPreprocessor
+
+from ...registry import MODELS
+
+
+@MODELS.register_module()
+class StereoDataPreprocessor(ImgDataPreprocessor):
+    """mmengine's ``ImgDataPreprocessor`` for pairs.
+
+    ``inputs`` of a sample is ``(2, 3, H, W)``, left and right; a batch is ``(B, 2, 3, H, W)``, smaller pairs padded
+    below and on the right, both views alike, so that disparities stay what they are.
+
+    Args: those of the base class.
+    """
+
+    def forward(self, data: dict, training: bool = False) -> dict[str, Any]:
+        """See the class; ``data_samples`` go to the device."""
+        views = [view for pair in data['inputs'] for view in pair]
+        batch = super().forward(dict(inputs=views), training)['inputs']
+        return dict(inputs=batch.unflatten(0, (-1, 2)), data_samples=self.cast_data(data.get('data_samples')))
