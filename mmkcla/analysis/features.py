@@ -1,15 +1,19 @@
 """What the features of several configs (backbone and neck) cost beside each other, without a data set."""
 from __future__ import annotations
 
+import csv
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ..engine.files import whole_file
 
 
 @dataclass
@@ -57,7 +61,7 @@ def feature_costs(models: dict[str, nn.Module], shape: tuple[int, int, int, int]
 
 
 @contextmanager
-def saved_storages(model: nn.Module):
+def saved_storages(model: nn.Module) -> Iterator[dict[int, int]]:
     """Within it, what autograd keeps for the backward pass: ``{storage: bytes}``, parameters and buffers not counted.
 
     Maps that several operations keep are counted once.
@@ -86,3 +90,33 @@ def _now(device: str) -> float:
     if device.startswith('cuda'):
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def write_features(folder: Path, costs: Sequence[FeatureCost], conditions: str) -> str:
+    """Write ``features.csv`` and ``features.md``, each whole; ratios are to the first.
+
+    The ratio of time is the median over rounds of the ratio within a round, with its quartiles, so that what the
+    machine did meanwhile cancels.
+
+    Returns:
+        The Markdown.
+    """
+    first = costs[0]
+    lines = [f'A training step of backbone and neck; {conditions}; {len(first.seconds)} rounds in turns.', '',
+             '| config | parameters (whole model) | kept for backward (MiB) | × | step (ms) | × (quartiles) |',
+             '| --- | ---: | ---: | ---: | ---: | --- |']
+    rows = []
+    for cost in costs:
+        ratios = [own / other for own, other in zip(cost.seconds, first.seconds, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        kept = cost.saved_bytes / 2**20
+        lines.append(f'| {cost.config} | {cost.parameters:,} | {kept:.1f} | {cost.saved_bytes / first.saved_bytes:.2f} '
+                     f'| {cost.median * 1e3:.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |')
+        rows.append([cost.config, cost.parameters, cost.saved_bytes, cost.median, middle, low, high])
+    with whole_file(folder / 'features.csv', 'w') as file:
+        table = csv.writer(file, lineterminator='\n')
+        table.writerow(['config', 'parameters', 'saved_bytes', 'seconds', 'ratio', 'ratio_q1', 'ratio_q3'])
+        table.writerows(rows)
+    with whole_file(folder / 'features.md', 'w') as file:
+        file.write('\n'.join(lines) + '\n')
+    return '\n'.join(lines)

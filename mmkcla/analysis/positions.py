@@ -22,11 +22,12 @@ from ..engine.files import whole_file
 from ..layers import DotProductAttention2d, EfficientAttention
 
 OUT_OF_MEMORY = 'out of memory'
+NON_LOCAL = 'NonLocal2d (mmcv)'
 MODULES = {
     'EfficientAttention softmax': lambda channels, keys: EfficientAttention(channels, keys),
     'EfficientAttention scaling': lambda channels, keys: EfficientAttention(channels, keys, normalization='scaling'),
     'DotProductAttention2d softmax': lambda channels, keys: DotProductAttention2d(channels, keys),
-    'NonLocal2d (mmcv)': lambda channels, keys: _non_local(channels, keys),
+    NON_LOCAL: lambda channels, keys: _non_local(channels, keys),
 }
 
 

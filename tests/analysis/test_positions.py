@@ -43,3 +43,13 @@ def test_measures_until_memory_ends(tmp_path):
     assert [row['positions'] for row in rows[:3]] == ['256', '9216', '16384'] and rows[-1]['seconds'] == ''
     positions.draw_points(tmp_path / 'points.png', found)
     assert (tmp_path / 'points.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    from mmkcla.cli import main
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(positions, 'measure', lambda *args: iter(points(2.)))
+    assert main(['benchmark', 'positions']) == 0
+    shown = capsys.readouterr().out
+    assert 'm, 8²: done 0.0041 s, 0.1 MiB\n' in shown and 'm: time ∝ n^2.00, memory ∝ n^1.00' in shown
+    assert (tmp_path / 'work_dirs/benchmark/positions/positions.csv').is_file()

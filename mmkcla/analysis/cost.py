@@ -1,0 +1,301 @@
+"""(d) What the layer attentions cost against the depth D of a stage: alone, without a trunk."""
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from ..errors import UserError
+from ..layers import layer_attention_class
+from .count import MacCounter
+from .output import new_figure, write_csv, write_figure
+
+METHODS: dict[str, dict] = {
+    'KCLA': dict(type='KCLA'),
+    'SoftmaxLayerAttention': dict(type='SoftmaxLayerAttention'),
+    'SoftmaxLayerAttention, literal': dict(type='SoftmaxLayerAttention', literal=True),
+    'LinearLayerAttention': dict(type='LinearLayerAttention'),
+    'MRLABase': dict(type='MRLABase'),
+    'MRLALight': dict(type='MRLALight'),
+    'DLALight': dict(type='DLALight'),
+    'DLABase': dict(type='DLABase'),
+}
+DEPTHS = (8, 16, 32, 64, 128, 256, 512)
+QUANTITIES = {
+    'macs': 'MACs', 'saved_bytes': 'kept for backward', 'state_bytes': 'live state',
+    'inference_seconds': 'inference time', 'training_seconds': 'training time',
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One stage of ``depth`` layers.
+
+    * ``parameters``: trainable numbers;
+    * ``macs``: of one inference: convolutions and matrix products, plus one per element of element-wise
+      multiplications and batch norms (:class:`~.count.MacCounter`), since the mixing of maps is element-wise;
+    * ``matrix_macs``: of these, convolutions and matrix products;
+    * ``saved_bytes``: kept for the backward pass after a forward in training mode, every storage once, parameters left
+      out; the layers' input maps are among them where a layer keeps them;
+    * ``state_bytes``: of the state after the last layer in inference, every storage once;
+    * ``inference_seconds``, ``training_seconds``: of all layers, medians of the repeats; training is forward and
+      backward. Per layer: divided by ``depth`` (the two ``…_per_layer`` columns of the CSV). On one thread of a CPU it
+      is the process's own time, which other programs hardly change; else the wall clock's.
+
+    ``status`` is ``done``, or why there are no numbers.
+    """
+
+    method: str
+    depth: int
+    status: str
+    parameters: int | None = None
+    macs: int | None = None
+    matrix_macs: int | None = None
+    saved_bytes: int | None = None
+    state_bytes: int | None = None
+    inference_seconds: float | None = None
+    training_seconds: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there are numbers."""
+        return self.status == 'done'
+
+
+class _OverLimit(Exception):
+    """A forward in training took or kept more than it may."""
+
+
+def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] = tuple(METHODS), channels: int = 64,
+            size: int = 8, batch: int = 1, repeats: int = 3, limit: float = 60., memory_limit: float = 4.,
+            options: dict | None = None, device: torch.device | str = 'cpu') -> Iterator[Point]:
+    """Measure stages of ``channels`` at maps of ``size × size``, ``batch`` samples, float32.
+
+    Every layer is given a map of its own, drawn beforehand, and ``x + retrieved`` is computed after it, which is also
+    the next layer's shortcut.
+
+    Args:
+        depths: rising numbers of layers.
+        methods: names of :data:`METHODS`.
+        channels, size, batch: of the maps, ``(batch, channels, size, size)``.
+        repeats: of the timed runs.
+        limit: seconds that a forward and backward may take; a slower one is the method's last.
+        memory_limit: GiB that a forward may keep for backward; it is stopped beyond, and the method with it.
+        options: for every method; drop path is 0 otherwise, other options are the method's defaults.
+        device: where.
+
+    Yields:
+        The points, method by method; after a limit, points that say ``skipped: …``.
+
+    Raises:
+        UserError: an unknown method, or depths that are not positive.
+    """
+    for name in methods:
+        if name not in METHODS:
+            raise UserError(f'unknown method {name!r}; known are: ' + '; '.join(METHODS))
+    if not depths or min(depths) < 1:
+        raise UserError(f'depths are positive numbers of layers, got {" ".join(map(str, depths)) or "none"}')
+    for name in methods:
+        stopped = None
+        for depth in sorted(set(depths)):
+            if stopped:
+                yield Point(name, depth, f'skipped: {stopped}')
+                continue
+            try:
+                point, seconds = _measure(name, depth, (batch, channels, size, size), repeats, limit, memory_limit,
+                                          options or {}, device)
+            except _OverLimit as error:
+                stopped = f'depth {depth} {error}'
+                yield Point(name, depth, f'stopped: {error}')
+                continue
+            if seconds > limit:
+                stopped = f'depth {depth} took {seconds:.0f} s, the limit is {limit:g} s'
+            yield point
+
+
+def _measure(name: str, depth: int, shape: tuple[int, int, int, int], repeats: int, limit: float, memory_limit: float,
+             options: dict, device: torch.device | str) -> tuple[Point, float]:
+    arguments = {'drop_path': 0., **METHODS[name], **options}
+    method = layer_attention_class(arguments.pop('type'))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = method.build_stage(shape[1], depth, **arguments).to(device)
+        maps = [torch.randn(shape).to(device) for _ in range(depth)]
+    parameters = sum(parameter.numel() for parameter in layers.parameters())
+
+    layers.train()
+    started, clock = time.perf_counter(), time.process_time()
+    saved, outputs = _saved_bytes(layers, [x.requires_grad_() for x in maps], memory_limit, started + limit)
+    torch.autograd.backward(outputs, [torch.ones_like(out) for out in outputs])
+    _wait(device)
+    first = time.perf_counter() - started
+    first_own = time.process_time() - clock if _alone(device) else first
+    del outputs
+    slow = first > limit
+
+    def train() -> None:
+        outputs = _run(layers, maps)[0]
+        torch.autograd.backward(outputs, [torch.ones_like(out) for out in outputs])
+
+    training = first_own if slow else _median_time(train, repeats, device)
+    layers.eval()
+    layers.zero_grad(set_to_none=True)
+    maps = [x.detach() for x in maps]
+    with torch.inference_mode():
+        state = _run(layers, maps, last_only=True)[1]
+        inference = _median_time(lambda: _run(layers, maps, last_only=True), 1 if slow else repeats, device)
+        with MacCounter() as counter:
+            _run(layers, maps, last_only=True)
+    point = Point(name, depth, 'done', parameters, counter.macs + counter.elementwise, counter.macs, saved,
+                  _bytes_of(state), inference, training)
+    return point, first
+
+
+def _run(layers: nn.ModuleList, maps: list[Tensor], last_only: bool = False) -> tuple[list[Tensor], tuple]:
+    """All layers in turn: what they give (``x + retrieved``, all or the last one's) and the last state."""
+    state, outputs = None, []
+    out = maps[0]
+    for layer, x in zip(layers, maps, strict=True):
+        retrieved, state = layer(x, state, out) if layer.needs_shortcut else layer(x, state)
+        out = x + retrieved
+        outputs = [out] if last_only else [*outputs, out]
+    return outputs, state
+
+
+def _saved_bytes(layers: nn.ModuleList, maps: list[Tensor], memory_limit: float,
+                 deadline: float) -> tuple[int, list[Tensor]]:
+    """Bytes a forward keeps for backward, and its outputs, from which the backward can go on.
+
+    Raises:
+        _OverLimit: it keeps more than ``memory_limit`` GiB, or is still running at ``deadline``.
+    """
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in layers.parameters()}
+    storages: dict[int, int] = {}
+    total = 0
+
+    def pack(tensor: Tensor) -> Tensor:
+        nonlocal total
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters and storage.data_ptr() not in storages:
+            storages[storage.data_ptr()] = storage.nbytes()
+            total += storage.nbytes()
+            if total > memory_limit * 2**30:
+                raise _OverLimit(f'keeps more than {memory_limit:g} GiB for backward')
+            if time.perf_counter() > deadline:
+                raise _OverLimit('takes longer than the limit')
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs, _ = _run(layers, maps)
+    return total, outputs
+
+
+def _bytes_of(tensors: Sequence[Tensor]) -> int:
+    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+
+
+def _median_time(run: Callable[[], object], repeats: int, device: torch.device | str) -> float:
+    clock = time.process_time if _alone(device) else time.perf_counter
+    seconds = []
+    for _ in range(repeats):
+        _wait(device)
+        started = clock()
+        run()
+        _wait(device)
+        seconds.append(clock() - started)
+    return statistics.median(seconds)
+
+
+def _alone(device: torch.device | str) -> bool:
+    """Whether one thread of a CPU does all, whose own time says what the wall clock would on an idle machine."""
+    return torch.device(device).type == 'cpu' and torch.get_num_threads() == 1
+
+
+def _wait(device: torch.device | str) -> None:
+    if torch.device(device).type == 'cuda':
+        torch.cuda.synchronize(device)
+
+
+def exponent(points: Sequence[Point], quantity: str) -> float | None:
+    """The power of D with which a quantity grows: least squares of the logarithms over the larger half of the depths
+    that are done. None for fewer than two, or where it is 0."""
+    done = sorted((point for point in points if point.done), key=lambda point: point.depth)
+    done = done[-max(2, math.ceil(len(done) / 2)):]
+    values = [getattr(point, quantity) for point in done]
+    if len(done) < 2 or min(values) <= 0:
+        return None
+    return statistics.linear_regression([math.log(point.depth) for point in done], [math.log(v) for v in values]).slope
+
+
+def by_method(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of each method."""
+    return {name: [point for point in points if point.method == name]
+            for name in dict.fromkeys(point.method for point in points)}
+
+
+def conclusions(points: Sequence[Point]) -> list[str]:
+    """A line a method: the exponents, over which depths, and where it was stopped."""
+    lines = []
+    for name, own in by_method(points).items():
+        done = [point.depth for point in own if point.done]
+        parts = []
+        for quantity, what in QUANTITIES.items():
+            power = exponent(own, quantity)
+            if power is not None:
+                parts.append(f'{what} ∝ D^{power + 0.:.2f}')
+            elif done and all(getattr(point, quantity) == 0 for point in own if point.done):
+                parts.append(f'{what} none')
+        half = done[-max(2, math.ceil(len(done) / 2)):]
+        text = f'{name}: ' + (', '.join(parts) + f' (fitted over D = {half[0]} to {half[-1]})' if len(done) > 1
+                              else 'too few depths for an exponent')
+        stop = next((point for point in own if not point.done), None)
+        lines.append(text + (f'; depth {stop.depth} {stop.status}' if stop else ''))
+    return lines
+
+
+def write(folder: Path, points: Sequence[Point], settings: str) -> list[Path]:
+    """``cost.csv`` with a row a point, ``exponents.csv``, ``cost.png``; ``settings`` stands in the picture's title."""
+    table, powers, picture = folder / 'cost.csv', folder / 'exponents.csv', folder / 'cost.png'
+    per_layer = ('inference_seconds', 'training_seconds')
+    rows = [asdict(point) | {f'{quantity}_per_layer': getattr(point, quantity) / point.depth
+                             for quantity in per_layer if point.done} | dict(threads=torch.get_num_threads())
+            for point in points]
+    write_csv(table, rows, [*(field.name for field in fields(Point)),
+                            *(f'{quantity}_per_layer' for quantity in per_layer), 'threads'])
+    write_csv(powers, ({'method': name} | {quantity: exponent(own, quantity) for quantity in QUANTITIES}
+                       for name, own in by_method(points).items()), ['method', *QUANTITIES])
+    _draw(picture, points, settings)
+    return [table, powers, picture]
+
+
+def _draw(path: Path, points: Sequence[Point], settings: str) -> None:
+    panels = {'macs': ('MACs of an inference', 1), 'saved_bytes': ('kept for backward [MiB]', 2**20),
+              'state_bytes': ('live state in inference [KiB]', 2**10),
+              'inference_seconds': ('inference [ms per layer]', 1e-3),
+              'training_seconds': ('forward + backward [ms per layer]', 1e-3)}
+    figure = new_figure(11, 6.4)
+    axes = figure.subplots(2, 3).ravel()
+    for axis, (quantity, (label, unit)) in zip(axes, panels.items(), strict=False):
+        for number, (name, own) in enumerate(by_method(points).items()):
+            per_layer = quantity.endswith('seconds')
+            shown = [(point.depth, getattr(point, quantity) / unit / (point.depth if per_layer else 1))
+                     for point in own if point.done and getattr(point, quantity) > 0]
+            if shown:
+                axis.plot(*zip(*shown, strict=True), marker='osD^v<>P'[number % 8], markersize=5, color=f'C{number}',
+                          linestyle='--' if number % 2 else '-', label=name)
+        axis.set(xscale='log', yscale='log', xlabel='layers D', ylabel=label)
+        axis.set_xscale('log', base=2)
+        axis.xaxis.set_major_formatter('{x:g}')
+        axis.grid(alpha=0.3, which='both')
+    axes[-1].set_axis_off()
+    shown = {line.get_label(): line for axis in axes[:-1] for line in axis.lines}
+    axes[-1].legend(shown.values(), shown.keys(), loc='center', fontsize=10, frameon=False)
+    figure.suptitle(f'Layer attentions alone: {settings}', fontsize=11)
+    write_figure(path, figure)

@@ -1,0 +1,105 @@
+"""Count multiply-accumulates while a model runs, and say what was not counted."""
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from torch.utils.module_tracker import ModuleTracker
+
+aten = torch.ops.aten
+# one multiply-accumulate per element of the result
+ELEMENTWISE = (aten.mul, aten.mul_, aten.div, aten.div_, aten.lerp, aten.lerp_, aten.addcmul, aten.addcmul_,
+               aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_no_training,
+               aten.cudnn_batch_norm, aten.miopen_batch_norm)
+# names of what moves or makes tensors and computes nothing
+_NO_WORK = {
+    'alias', 'as_strided', 'clone', 'copy_', '_to_copy', 'contiguous', 'detach', 'diagonal', 'expand', 'flip',
+    'lift_fresh', 'permute', 'repeat', 'reshape', '_reshape_alias', 'select', 'set_', 'slice', 'split',
+    'split_with_sizes', 'squeeze', 'squeeze_', 't', 'transpose', 'unbind', 'unfold', 'unsqueeze', 'unsqueeze_',
+    'view', '_unsafe_view', 'cat', 'stack', 'constant_pad_nd', 'pixel_shuffle', 'channel_shuffle', 'arange',
+    'empty', 'empty_like', 'empty_strided', 'fill_', 'full', 'full_like', 'new_empty', 'new_empty_strided',
+    'new_full', 'new_ones', 'new_zeros', 'ones', 'ones_like', 'resize_', 'scalar_tensor', 'zero_', 'zeros',
+    'zeros_like', 'gather', 'index', 'index_put_', 'index_select', 'item', '_local_scalar_dense', 'nonzero',
+    '_unsafe_index'}
+
+
+class MacCounter(TorchDispatchMode):
+    """Counts what torch runs inside the block, a forward or a backward.
+
+    ``macs``: of convolutions and matrix products, by torch's own formulas (half of its FLOPs, bias adds left out).
+    ``elementwise``: one per element of the result of multiplications, divisions, interpolations and batch norms, whose
+    addition belongs to the same multiply-accumulate; the mixing of maps by layer attentions is of this kind. Additions
+    alone, sums, comparisons, exponentials and other functions are in neither: ``others`` has their calls and the
+    elements of their results. Views, copies and allocations do not count at all.
+
+    Args:
+        root: count the MACs by module too: ``by_module`` has them under the names of ``root.named_modules()`` whose
+            forward was called, everything inside included.
+    """
+
+    def __init__(self, root: nn.Module | None = None) -> None:
+        super().__init__()
+        self.macs = 0
+        self.elementwise = 0
+        self.by_module: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.elements: Counter[str] = Counter()
+        self._root = root
+        self._tracker: ModuleTracker | None = None
+        self._depth = 0  # it enters itself while it takes a composite operator apart
+
+    def __enter__(self) -> MacCounter:
+        if self._root is not None and self._tracker is None:
+            self._tracker = ModuleTracker().__enter__()
+        self._depth += 1
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._depth -= 1
+        if self._depth == 0 and self._tracker is not None:
+            self._tracker.__exit__(*error)
+            self._tracker = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        packet = func._overloadpacket
+        if packet not in flop_registry:  # in inference mode composite operators come here whole
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        out = func(*args, **kwargs)
+        if packet in flop_registry:
+            macs = flop_registry[packet](*args, **kwargs, out_val=out) // 2
+            self.macs += macs
+            if self._tracker is not None:
+                prefix = type(self._root).__name__ + '.'
+                for name in self._tracker.parents:
+                    if name.startswith(prefix):
+                        self.by_module[name.removeprefix(prefix)] += macs
+            return out
+        namespace, _, name = func._schema.name.partition('::')
+        if namespace == 'aten' and name in _NO_WORK:
+            return out
+        size = max((leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, Tensor)), default=0)
+        if packet in ELEMENTWISE:
+            self.elementwise += size
+        if size and (packet not in ELEMENTWISE or self._root is not None):
+            label = name if namespace == 'aten' else f'{namespace}::{name}'
+            self.calls[label] += 1
+            self.elements[label] += size
+        return out
+
+    def part(self, name: str) -> int:
+        """MACs of the module ``name``; of its topmost parts that were called, where itself was not."""
+        if name in self.by_module:
+            return self.by_module[name]
+        below = [known for known in self.by_module if known.startswith(name + '.')]
+        return sum(self.by_module[known] for known in below
+                   if not any(known.startswith(other + '.') for other in below))

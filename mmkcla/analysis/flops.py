@@ -1,0 +1,174 @@
+"""(e) Parameters and multiply-accumulates of the model of any config, without its data set."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..engine.files import whole_file
+from ..errors import UserError
+from .count import MacCounter
+from .output import write_csv
+from .subject import seeded_model
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+COLUMNS = ('config', 'part', 'parameters', 'macs', 'input_height', 'input_width')
+UNCOUNTED_COLUMNS = ('config', 'operator', 'calls', 'elements')
+TOTAL, REST = 'total', 'rest'
+_ATTENTIONS = 'layer_attentions'
+
+
+@dataclass
+class Part:
+    """Parameters and MACs of a top-level part of a model; ``inside`` names the part it belongs to, '' at the top."""
+
+    name: str
+    parameters: int
+    macs: int
+    inside: str = ''
+
+
+@dataclass
+class Complexity:
+    """What a config's model costs at an input of ``shape`` (H, W), one image.
+
+    ``parts``: the model's children, with the backbone's layer attentions once more by themselves; ``uncounted``:
+    operator, calls and elements of its results, most elements first; ``proposals``: of two-stage detectors, how many
+    regions the second stage was run on, else None.
+    """
+
+    config: str
+    shape: tuple[int, int]
+    parameters: int
+    macs: int
+    parts: list[Part]
+    uncounted: list[tuple[str, int, int]]
+    proposals: int | None = None
+
+
+def complexity(config: Config, shape: tuple[int, int], device: torch.device | str = 'cpu') -> Complexity:
+    """Count with one image of zeros; MACs are those of convolutions and matrix products, once each.
+
+    Args:
+        config: of mmdet, mmseg or mmpretrain; its hosts are imported already.
+        shape: (H, W) of the network's input.
+        device: where it runs.
+
+    Raises:
+        UserError: the model cannot take an input of that shape, or has no forward without a data set.
+    """
+    model = seeded_model(config).to(device)
+    inputs = torch.zeros(1, _in_channels(model), *shape, device=device)
+    regions: list[int] = []
+    handle = None
+    head = getattr(getattr(model, 'roi_head', None), 'bbox_head', None)
+    if isinstance(head, nn.ModuleList):
+        head = head[0]
+    if isinstance(head, nn.Module):
+        handle = head.register_forward_pre_hook(lambda module, args: regions.append(len(args[0])))
+    try:
+        with torch.no_grad(), MacCounter(model) as counter:
+            model(inputs, _samples(config, shape), mode='tensor')
+    except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, NotImplementedError) as error:
+        reason = ' '.join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f'the model of config {config.filename} cannot be run on an input of {shape[0]}×{shape[1]}: '
+                        f'{reason}; try another --shape') from error
+    finally:
+        if handle is not None:
+            handle.remove()
+    return Complexity(
+        Path(config.filename).stem, shape, _parameters(model), counter.macs, _parts(model, counter),
+        sorted(((name, calls, counter.elements[name]) for name, calls in counter.calls.items()),
+               key=lambda entry: -entry[2]), regions[0] if regions else None)
+
+
+def _in_channels(model: nn.Module) -> int:
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+    return 3 if first is None else first.in_channels
+
+
+def _samples(config: Config, shape: tuple[int, int]) -> list[Any] | None:
+    """What a detector asks of an image beside its pixels."""
+    if config.get('default_scope') != 'mmdet':
+        return None
+    from mmdet.structures import DetDataSample
+    return [DetDataSample(metainfo=dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape,
+                                        scale_factor=(1., 1.)))]
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _parts(model: nn.Module, counter: MacCounter) -> list[Part]:
+    parts = []
+    for name, child in model.named_children():
+        if name == 'data_preprocessor':
+            continue
+        parts.append(Part(name, _parameters(child), counter.part(name)))
+        attentions = getattr(child, _ATTENTIONS, None)
+        if isinstance(attentions, nn.Module):
+            parts.append(Part(_ATTENTIONS, _parameters(attentions), counter.part(f'{name}.{_ATTENTIONS}'), inside=name))
+    top = [part for part in parts if not part.inside]
+    rest = Part(REST, _parameters(model) - sum(part.parameters for part in top),
+                counter.macs - sum(part.macs for part in top))
+    return parts + ([rest] if rest.parameters or rest.macs else [])
+
+
+def conclusions(results: Sequence[Complexity]) -> list[str]:
+    """A line a config."""
+    lines = []
+    for result in results:
+        regions = '' if result.proposals is None else f', second stage on {result.proposals} regions'
+        left_out = sum(elements for _, _, elements in result.uncounted)
+        lines.append(
+            f'{result.config}: {result.parameters / 1e6:.3f} M parameters, {result.macs / 1e9:.4f} GMAC (multiply-'
+            f'accumulates of convolutions and matrix products; FLOPs are twice that) at {result.shape[0]}×'
+            f'{result.shape[1]}{regions}; not counted: {len(result.uncounted)} kinds of operators with '
+            f'{left_out / 1e6:.1f} M elements')
+    return lines
+
+
+def write(folder: Path, results: Sequence[Complexity]) -> list[Path]:
+    """``flops.csv`` (a row a part), ``uncounted.csv`` (a row an operator), and ``flops.md`` with both."""
+    table, uncounted, report = folder / 'flops.csv', folder / 'uncounted.csv', folder / 'flops.md'
+    rows = []
+    for result in results:
+        parts = [*result.parts, Part(TOTAL, result.parameters, result.macs)]
+        rows += [dict(config=result.config, part=f'{part.inside}.{part.name}' if part.inside else part.name,
+                      parameters=part.parameters, macs=part.macs, input_height=result.shape[0],
+                      input_width=result.shape[1]) for part in parts]
+    write_csv(table, rows, COLUMNS)
+    write_csv(uncounted, (dict(zip(UNCOUNTED_COLUMNS, (result.config, *entry), strict=True))
+                          for result in results for entry in result.uncounted), UNCOUNTED_COLUMNS)
+    with whole_file(report, 'w') as file:
+        file.write('\n'.join(markdown(results)) + '\n')
+    return [table, uncounted, report]
+
+
+def markdown(results: Sequence[Complexity]) -> list[str]:
+    """One table of all configs and their parts, and what was not counted."""
+    lines = ['MAC: one multiply-accumulate; FLOPs are twice that. Counted: convolutions and matrix products.', '',
+             '| config | input | part | parameters | GMAC |', '| --- | --- | --- | ---: | ---: |']
+    for result in results:
+        shape = f'{result.shape[0]}×{result.shape[1]}'
+        lines.append(f'| {result.config} | {shape} | **total** | {result.parameters:,} | {result.macs / 1e9:.4f} |')
+        for part in result.parts:
+            name = f'of which {part.name}' if part.inside else part.name
+            lines.append(f'| | | {name} | {part.parameters:,} | {part.macs / 1e9:.4f} |')
+    lines += ['', 'Not counted (calls; millions of elements of the results):', '']
+    for result in results:
+        listed = ', '.join(f'{name} ({calls}; {elements / 1e6:.2f})' for name, calls, elements in result.uncounted)
+        lines.append(f'* {result.config}: {listed}')
+    regions = [f'{result.config}: {result.proposals}' for result in results if result.proposals is not None]
+    if regions:
+        lines += ['', 'Regions in the second stage of detectors (it depends on the weights, here random, and on the '
+                  'image, here zeros): ' + ', '.join(regions) + '.']
+    return lines
+

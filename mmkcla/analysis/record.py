@@ -1,0 +1,70 @@
+"""Watch the layer attentions of a model at work, by forward hooks; the layers and their states stay as they are."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from ..layers import LayerAttention
+from ..layers.base import State
+
+
+@dataclass
+class Call:
+    """One call of a layer: what it was given and what it gave; see :class:`LayerAttention` for the shapes."""
+
+    name: str
+    layer: LayerAttention
+    x: Tensor
+    state: State | None
+    shortcut: Tensor | None
+    retrieved: Tensor
+    new_state: State
+
+
+@dataclass
+class Stage:
+    """The calls of a stage, first layer first. ``number`` counts the stages from 1."""
+
+    number: int
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def depth(self) -> int:
+        """Number of layers D."""
+        return len(self.calls)
+
+
+@contextmanager
+def recording(model: nn.Module) -> Iterator[list[Call]]:
+    """Collect the calls of all layer attentions in ``model`` while the block runs, in the order they end.
+
+    Maps are kept, not copied: with a batch of one image that is what a training step keeps, too.
+    """
+    calls: list[Call] = []
+
+    def keep(name: str):
+        def hook(layer: LayerAttention, args: tuple, kwargs: dict, output: tuple[Tensor, State]) -> None:
+            given = dict(zip(('x', 'state', 'shortcut'), args, strict=False)) | kwargs
+            calls.append(Call(name, layer, given['x'], given.get('state'), given.get('shortcut'), *output))
+        return hook
+
+    handles = [module.register_forward_hook(keep(name), with_kwargs=True)
+               for name, module in model.named_modules() if isinstance(module, LayerAttention)]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def split_stages(calls: list[Call]) -> list[Stage]:
+    """The calls of one forward, cut where a layer opens a stage."""
+    stages: list[Stage] = []
+    for call in calls:
+        if call.layer.opens_stage or not stages:
+            stages.append(Stage(len(stages) + 1))
+        stages[-1].calls.append(call)
+    return stages

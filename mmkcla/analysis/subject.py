@@ -1,0 +1,188 @@
+"""What is analysed: the backbone of a config with its weights, and images prepared as the config's tests do."""
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.logging import MMLogger
+from mmengine.registry import init_default_scope
+from torch import Tensor, nn
+
+from ..checkpoint import compare, read_checkpoint, state_dict_of
+from ..cli.predictors.base import build_model, without_annotations
+from ..cli.tta import innermost_dataset
+from ..engine.runner import download, require
+from ..errors import UserError
+from ..layers import LayerAttention
+from .record import Stage, recording, split_stages
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+RANDOM = 'random weights'
+_PACK = {'mmdet': 'PackDetInputs', 'mmseg': 'PackSegInputs', 'mmpretrain': 'PackInputs'}
+_PREFIX = 'backbone.'
+
+
+@dataclass
+class Subject:
+    """A model of a config, ready to be run on images.
+
+    ``label`` names it in tables (the config's name), ``weights`` says where its weights came from.
+    """
+
+    label: str
+    weights: str
+    method: str
+    model: nn.Module
+    prepare: Callable[[Path], Tensor]
+
+    @property
+    def title(self) -> str:
+        """For a figure's title: the config, the method and where the weights came from."""
+        return f'{self.label} ({self.method}, {self.weights})'
+
+    @torch.no_grad()
+    def stages(self, image: Path) -> list[Stage]:
+        """Run the backbone on one image; what its layer attentions did, stage by stage.
+
+        Raises:
+            UserError: the image cannot be read, or the network cannot take it.
+        """
+        inputs = self.prepare(image)
+        with recording(self.model.backbone) as calls:
+            try:
+                self.model.backbone(inputs)
+            except RuntimeError as error:
+                raise UserError(f'{self.label} cannot take {image} of {inputs.shape[2]}×{inputs.shape[3]} pixels: '
+                                f'{" ".join(str(error).split())[:160]}; try another --size') from error
+        return split_stages(calls)
+
+
+def build_subject(config: Config, checkpoint: str | None, seed: int = 0, size: tuple[int, int] | None = None,
+                  device: torch.device | str = 'cpu') -> Subject:
+    """Build the model of ``config``, its backbone's weights from ``checkpoint`` or drawn with ``seed``.
+
+    Args:
+        config: with layer attention in its backbone; its hosts are imported already.
+        checkpoint: of the model or of its backbone alone; None draws random weights, and pretrained ones that the
+            config names are not fetched.
+        seed: of the random weights.
+        size: (H, W) to resize images to; None prepares them as the config's tests do.
+        device: where the backbone runs.
+
+    Raises:
+        UserError: the config has no backbone with layer attention, or the checkpoint does not fit the backbone.
+    """
+    name = config.filename
+    model = seeded_model(config, seed)
+    backbone = getattr(model, 'backbone', None)
+    if backbone is None:
+        raise UserError(f'the model of config {name} has no backbone ({type(model).__name__})')
+    methods = {type(module).__name__: None for module in backbone.modules() if isinstance(module, LayerAttention)}
+    if not methods:
+        raise UserError(f'the backbone of config {name} has no layer attention; one is put in by '
+                        '--cfg-options model.backbone.layer_attention.type=KCLA where its type takes it')
+    weights = f'{RANDOM}, seed {seed}'
+    if checkpoint is not None:
+        load_backbone(backbone, checkpoint)
+        weights = Path(checkpoint).name
+    model.to(device).eval()
+    return Subject(Path(name).stem, weights, '/'.join(methods), model, image_preparation(config, model, size, device))
+
+
+def seeded_model(config: Config, seed: int = 0) -> nn.Module:
+    """The model of a config with random weights by its own rules; pretrained ones it names are not fetched."""
+    if config.get('model') is None:
+        raise UserError(f"config {config.filename} has no 'model'")
+    config = copy.deepcopy(config)
+    _forget_pretrained(config.model)
+    with torch.random.fork_rng(devices=[]), _quiet():
+        init_default_scope(config.get('default_scope') or 'mmengine')
+        torch.manual_seed(seed)
+        model = build_model(config)
+        if hasattr(model, 'init_weights'):
+            model.init_weights()
+    return model.eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """mmengine logs a paragraph for every parameter it initialises, and warns of each change of the scope."""
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    logger.setLevel('ERROR')
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _forget_pretrained(part: Any) -> None:
+    if isinstance(part, dict):
+        init = part.get('init_cfg')
+        if init is not None:
+            rules = init if isinstance(init, (list, tuple)) else [init]
+            part['init_cfg'] = [rule for rule in rules if rule.get('type') != 'Pretrained'] or None
+        if part.get('pretrained') is not None:
+            part['pretrained'] = None
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        for entry in part:
+            _forget_pretrained(entry)
+
+
+def load_backbone(backbone: nn.Module, checkpoint: str) -> None:
+    """Load a backbone's weights, of a whole model's checkpoint or its own.
+
+    Raises:
+        UserError: the file cannot be read, or does not fit the backbone whole.
+    """
+    weights = state_dict_of(read_checkpoint(download(checkpoint)))
+    below = {name.removeprefix(_PREFIX): value for name, value in weights.items() if name.startswith(_PREFIX)}
+    report = compare(backbone, below or weights)
+    require(report, 'all', checkpoint, '; the analysis runs the backbone alone, and all of it must be there')
+    backbone.load_state_dict(below or weights, strict=False)  # strict would want step counters that old files lack
+
+
+def image_preparation(config: Config, model: nn.Module, size: tuple[int, int] | None,
+                      device: torch.device | str) -> Callable[[Path], Tensor]:
+    """A function from an image file to the backbone's input, ``(1, 3, H, W)``: the pipeline of the config's tests, or
+    loading and resizing to ``size``, and then the model's own data preprocessor."""
+    scope = config.get('default_scope')
+    if size is None:
+        dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
+        steps = copy.deepcopy(list(dataset.get('pipeline') or ()))
+        if not steps:
+            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which says how an '
+                            'image is prepared; give --size')
+        if not str(steps[0].get('type')).endswith('LoadImageFromFile'):  # a data set that reads images by itself
+            steps.insert(0, dict(type='LoadImageFromFile'))
+        steps = without_annotations(steps)
+    elif scope not in _PACK:
+        raise UserError(f'config {config.filename} is not of mmdet, mmseg or mmpretrain (its default_scope)')
+    else:
+        keys = ('img_path', 'ori_shape', 'img_shape', 'scale_factor')
+        steps = [dict(type='mmkcla.LoadImageFromFile'), dict(type='Resize', scale=size[::-1], keep_ratio=False),
+                 dict(type=_PACK[scope], meta_keys=keys)]
+    pipeline = Compose(steps)
+
+    def prepare(path: Path) -> Tensor:
+        data = pipeline(dict(img_path=str(path), img_id=0, reduce_zero_label=False))
+        inputs = model.data_preprocessor(pseudo_collate([data]), False)['inputs']
+        return (inputs if isinstance(inputs, Tensor) else torch.stack(list(inputs))).to(device)
+
+    return prepare
+
+
+def each_image(subject: Subject, images: list[Path]) -> Iterator[tuple[Path, list[Stage]]]:
+    """Run a subject on images one by one, with a progress bar on a terminal."""
+    from tqdm import tqdm
+    for image in tqdm(images, desc=subject.label, unit='image', disable=None, leave=False):
+        yield image, subject.stages(image)

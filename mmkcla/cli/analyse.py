@@ -1,0 +1,195 @@
+"""Analyses of layer attentions.
+
+keys      how alike the keys of a stage's layers are
+decay     the share of each earlier layer in each layer's output
+weights   the layer weights as a heat map, temperatures and Φ per head, gates per image
+cost      parameters, MACs, memory and time of all methods against the depth
+flops     parameters and MACs of the models of configs, without their data
+
+Each writes CSV and a picture (flops: CSV and Markdown) into its folder, and prints what they say. The first three take
+any config with layer attention in its backbone and images; without --checkpoint the weights are random, and everything
+says so. docs/analysis.md explains the columns.
+"""
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from .common import check_writable, load_config, note, prepare_hosts
+from .infer import find_images, pick_device
+from .test import check_checkpoint
+
+if TYPE_CHECKING:
+    from ..analysis.subject import Subject
+
+SUMMARY = 'key similarity, decay, layer weights, cost against depth, FLOPs'
+RANDOM = '-'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``mmkcla analyse``: a sub-command an analysis."""
+    kinds = parser.add_subparsers(dest='analysis', required=True, metavar='analysis')
+    for name, what in (('keys', "how alike the keys of a stage's layers are"),
+                       ('decay', "the share of each earlier layer in each layer's output"),
+                       ('weights', 'layer weights, temperatures, Φ, gates')):
+        kind = _add(kinds, name, what)
+        _add_configs(kind)
+        kind.add_argument('--images', nargs='+', required=True, help='images, or folders of images')
+        kind.add_argument('--checkpoint', nargs='+', metavar='FILE',
+                          help=f'one for each config, in order; {RANDOM}: random weights (default: all random)')
+        kind.add_argument('--seed', type=int, default=0, help='of the random weights (default: %(default)s)')
+        kind.add_argument('--size', type=int, nargs='+', metavar='N',
+                          help="resize images to N×N, or H W (default: as the config's tests prepare them)")
+        kind.add_argument('--max-images', type=int, default=16, help='the first so many (default: %(default)s)')
+        kind.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
+
+    cost = _add(kinds, 'cost', 'parameters, MACs, memory and time of all methods against the depth')
+    cost.add_argument('--depths', type=int, nargs='+', help='numbers of layers (default: 8 16 32 64 128 256 512)')
+    cost.add_argument('--methods', nargs='+', metavar='NAME', help='some of the methods (default: all)')
+    cost.add_argument('--channels', type=int, default=64, help='of the maps (default: %(default)s)')
+    cost.add_argument('--size', type=int, default=8, help='side of the maps (default: %(default)s)')
+    cost.add_argument('--batch', type=int, default=1, help='samples (default: %(default)s)')
+    cost.add_argument('--head-channels', type=int, help="channels of a head (default: each method's own)")
+    cost.add_argument('--repeats', type=int, default=3, help='timed runs, of which the median (default: %(default)s)')
+    cost.add_argument('--limit', type=float, default=60.,
+                      help='a method ends where a forward and backward takes longer, in seconds (default: %(default)g)')
+    cost.add_argument('--memory-limit', type=float, default=4.,
+                      help='… or keeps more for backward, in GiB (default: %(default)g)')
+    cost.add_argument('--device', help='cpu, cuda, cuda:1 … (default: cpu)')
+
+    flops = _add(kinds, 'flops', 'parameters and MACs of the models of configs, without their data')
+    _add_configs(flops)
+    flops.add_argument('--shape', type=int, nargs='+', default=[224], metavar='N',
+                       help="the network's input: N for N×N, or H W (default: 224)")
+
+
+def _add(kinds: 'argparse._SubParsersAction', name: str, what: str) -> argparse.ArgumentParser:
+    parser = kinds.add_parser(name, help=what, description=what)
+    parser.add_argument('--out-dir', help=f'folder of the results (default: work_dirs/analysis/{name})')
+    parser.add_argument('--traceback', action='store_true', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_configs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('configs', nargs='+', metavar='config',
+                        help='configs: paths, or the names of some that ship with the package')
+    parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
+                        help='change entries of all of them')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyse; see :func:`add_arguments`."""
+    args.out_dir = Path(args.out_dir or Path('work_dirs', 'analysis', args.analysis))
+    check_writable(args.out_dir, '--out-dir')
+    lines, files = {'keys': run_keys, 'decay': run_decay, 'weights': run_weights, 'cost': run_cost,
+                    'flops': run_flops}[args.analysis](args)
+    for line in lines:
+        print(line)
+    print('results: ' + ', '.join(map(str, files)))
+    return 0
+
+
+def run_keys(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
+    """Key similarity of every subject, in one table."""
+    images, subjects = prepare(args)
+    from ..analysis import key_similarity
+    results = [result for subject in subjects for result in key_similarity.key_similarity(subject, images)]
+    return key_similarity.conclusions(results), key_similarity.write(args.out_dir, results)
+
+
+def run_decay(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
+    """Shares of earlier layers of every subject, in one table and picture."""
+    images, subjects = prepare(args)
+    from ..analysis import decay
+    results = [result for subject in subjects for result in decay.decay(subject, images)]
+    return decay.conclusions(results), decay.write(args.out_dir, results)
+
+
+def run_weights(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
+    """Layer weights of every subject, each in files of its own."""
+    images, subjects = prepare(args)
+    from ..analysis import layer_weights
+    lines: list[str] = []
+    files: list[Path] = []
+    for subject in subjects:
+        results = layer_weights.layer_weights(subject, images)
+        files += layer_weights.write(args.out_dir, subject, results, images)
+        lines += layer_weights.conclusions(subject, results)
+    return lines, files
+
+
+def prepare(args: argparse.Namespace) -> tuple[list[Path], list['Subject']]:
+    """The images and the models that the arguments name.
+
+    Raises:
+        UserError: arguments that do not fit, no images, a config without layer attention, a wrong checkpoint.
+    """
+    if args.max_images < 1:
+        raise UserError(f'--max-images must be at least 1, got {args.max_images}')
+    size = None if args.size is None else pair(args.size, '--size')
+    checkpoints = args.checkpoint or [RANDOM] * len(args.configs)
+    if len(checkpoints) != len(args.configs):
+        raise UserError(f'--checkpoint names {len(checkpoints)} for {len(args.configs)} configs; one each is wanted, '
+                        f'{RANDOM} for random weights')
+    for checkpoint in checkpoints:
+        if checkpoint != RANDOM:
+            check_checkpoint(checkpoint)
+    images = find_images(args.images)
+    if len(images) > args.max_images:
+        note(f'the first {args.max_images} of {len(images)} images (--max-images)')
+    subjects: list[Subject] = []
+    for name, checkpoint in zip(args.configs, checkpoints, strict=True):
+        config = load_config(name, args.cfg_options)
+        if any(Path(config.filename).stem == subject.label for subject in subjects):
+            raise UserError(f'two configs are called {Path(config.filename).stem}; an analysis wants different names')
+        prepare_hosts(config)
+        from ..analysis.subject import build_subject
+        subjects.append(build_subject(config, None if checkpoint == RANDOM else checkpoint, args.seed, size,
+                                      pick_device(args.device)))
+    return images[:args.max_images], subjects
+
+
+def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
+    """Cost against depth, with progress."""
+    for name in ('channels', 'size', 'batch', 'repeats'):
+        if getattr(args, name) < 1:
+            raise UserError(f'--{name} must be at least 1, got {getattr(args, name)}')
+    for name in ('limit', 'memory_limit'):
+        if getattr(args, name) <= 0:
+            raise UserError(f'--{name.replace("_", "-")} must be above 0, got {getattr(args, name):g}')
+
+    import torch
+    from tqdm import tqdm
+
+    from ..analysis import cost
+    device = pick_device(args.device or 'cpu')
+    methods, depths = args.methods or list(cost.METHODS), args.depths or cost.DEPTHS
+    options = {} if args.head_channels is None else dict(head_channels=args.head_channels)
+    points = list(tqdm(
+        cost.measure(depths, methods, args.channels, args.size, args.batch, args.repeats, args.limit, args.memory_limit,
+                     options, device),
+        total=len(methods) * len(set(depths)), unit='stage', disable=None))
+    threads = f'{torch.get_num_threads()} threads' if torch.get_num_threads() > 1 else '1 thread'
+    heads = '' if args.head_channels is None else f'd={args.head_channels}, '
+    settings = (f'{args.channels} channels, {heads}maps {args.size}×{args.size}, batch {args.batch}, '
+                f'{device.type}' + (f', {threads}' if device.type == 'cpu' else ''))
+    return [f'settings: {settings}', *cost.conclusions(points)], cost.write(args.out_dir, points, settings)
+
+
+def run_flops(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
+    """One table of the configs."""
+    shape = pair(args.shape, '--shape')
+    results = []
+    for name in args.configs:
+        config = load_config(name, args.cfg_options)
+        prepare_hosts(config)
+        from ..analysis import flops
+        results.append(flops.complexity(config, shape))
+    return flops.markdown(results) + ['', *flops.conclusions(results)], flops.write(args.out_dir, results)
+
+
+def pair(numbers: list[int], option: str) -> tuple[int, int]:
+    """``[N]`` or ``[H, W]`` as (H, W)."""
+    if len(numbers) not in (1, 2) or min(numbers) < 1:
+        raise UserError(f'{option} takes one or two positive numbers, got {" ".join(map(str, numbers))}')
+    return numbers[0], numbers[-1]

@@ -1,0 +1,156 @@
+"""Cost against depth, and the counting under it."""
+import csv
+
+import pytest
+import torch
+from tiny import error_of
+
+from mmkcla.analysis import cost
+from mmkcla.analysis.cost import METHODS, Point, conclusions, exponent, measure
+from mmkcla.analysis.count import MacCounter
+from mmkcla.cli import main
+from mmkcla.errors import UserError
+from mmkcla.layers import LayerAttention
+
+CHANNELS, SIZE, MAP = 16, 4, 16 * 4 * 4  # numbers in a map
+
+
+def points(name, depths=(2, 4, 6), **options):
+    return list(measure(depths, [name], CHANNELS, SIZE, repeats=1, **options))
+
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_counter_by_hand(mode) -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3, groups=2), torch.nn.BatchNorm2d(6), torch.nn.Flatten(),
+                              torch.nn.Linear(6 * 36, 5)).eval()
+    x = torch.randn(1, 4, 8, 8)
+    with mode(), MacCounter(net) as counter:
+        (net(x) * 2 + 1).relu().sum()
+    conv, linear = 36 * 6 * 2 * 9, 6 * 36 * 5
+    assert counter.macs == conv + linear and counter.elementwise == 6 * 36 + 5
+    assert counter.by_module == {'0': conv, '3': linear} and counter.part('3') == linear
+    assert {name: counter.elements[name] for name in ('add', 'relu', 'sum', 'mul')} == dict(add=5, relu=5, sum=1, mul=5)
+    assert not {'view', 't', 'reshape', 'convolution', 'conv2d', 'addmm'} & counter.calls.keys()
+
+
+def test_counter_sums_parts_that_are_called_by_themselves() -> None:
+    class Host(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Sequential(torch.nn.Linear(4, 5)))
+
+        def forward(self, x):
+            return self.head.forward(x)  # not through __call__, as mmdet calls its heads
+
+    host = Host()
+    with torch.no_grad(), MacCounter(host) as counter:
+        host(torch.randn(2, 3))
+    assert counter.part('head') == 2 * (3 * 4 + 4 * 5) == counter.macs and counter.part('head.1') == 2 * 4 * 5
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+class _Square(LayerAttention):
+    """retrieved = x², which keeps x for backward once; its state is x and a view of it."""
+
+    def __init__(self, channels, drop_path):
+        super().__init__()
+
+    def attend(self, x, state, shortcut=None):
+        return x * x, (x, x[:, :1])
+
+
+def test_bytes_by_hand(monkeypatch) -> None:
+    monkeypatch.setitem(METHODS, 'square', dict(type=_Square))
+    for point in points('square', depths=(3, 5)):
+        assert point.status == 'done' and point.parameters == point.matrix_macs == 0
+        assert point.saved_bytes == point.depth * MAP * 4 and point.state_bytes == MAP * 4
+        assert point.macs == point.depth * MAP
+        assert point.inference_seconds > 0 and point.training_seconds > 0
+
+
+@pytest.mark.parametrize(('name', 'state'), [
+    ('KCLA', lambda depth: MAP + 1), ('SoftmaxLayerAttention', lambda depth: depth * (MAP + CHANNELS)),
+    ('LinearLayerAttention', lambda depth: 16 * MAP + CHANNELS), ('MRLALight', lambda depth: 0),
+    ('MRLABase', lambda depth: depth * (MAP + CHANNELS)), ('DLALight', lambda depth: 2 * CHANNELS),
+    ('DLABase', lambda depth: depth * (MAP + CHANNELS) + 2 * CHANNELS)])
+def test_live_state(name, state) -> None:
+    found = points(name, depths=(2, 4), options=dict(head_channels=16, **(
+        {'reduction': 4} if name.startswith('DLA') else {})))
+    assert [point.state_bytes for point in found] == [4 * state(2), 4 * state(4)]
+
+
+def test_macs_by_hand() -> None:
+    kcla = points('KCLA', options=dict(head_channels=16))
+    assert [point.matrix_macs for point in kcla] == [9 * MAP * depth for depth in (2, 4, 6)]
+    mixing = [point.macs for point in kcla]
+    assert mixing[2] - mixing[1] == mixing[1] - mixing[0]  # linear in the depth
+    literal = points('SoftmaxLayerAttention, literal')
+    assert [point.matrix_macs for point in literal] == [9 * MAP * depth * (depth + 1) // 2 for depth in (2, 4, 6)]
+    softmax = points('SoftmaxLayerAttention')
+    assert [point.matrix_macs for point in softmax] == [9 * MAP * depth for depth in (2, 4, 6)]
+    totals = [point.macs for point in softmax]
+    # two layers more: 2 d² of mixing, each with the maps and the keys' products, so the second difference is 4 of them
+    assert totals[2] - 2 * totals[1] + totals[0] == 4 * (MAP + CHANNELS * 3 + CHANNELS + 1)
+
+
+def test_saved_is_linear_for_kcla_and_quadratic_for_literal_softmax() -> None:
+    kcla = [point.saved_bytes for point in points('KCLA', options=dict(head_channels=16))]
+    assert kcla[2] - kcla[1] == kcla[1] - kcla[0] > 2 * 4 * MAP
+    literal = [point.saved_bytes for point in points('SoftmaxLayerAttention, literal')]
+    assert literal[2] - 2 * literal[1] + literal[0] > 4 * 4 * MAP
+
+
+def test_limits(monkeypatch) -> None:
+    monkeypatch.setitem(METHODS, 'square', dict(type=_Square))
+    first, second, third = points('square', memory_limit=3 * MAP * 4 / 2**30)
+    assert first.done and second.status.startswith('stopped: keeps more than') and second.macs is None
+    assert third.status.startswith('skipped: depth 4 keeps more than')
+    first, second, third = points('square', limit=1e-9)
+    assert first.status == 'stopped: takes longer than the limit'
+    assert second.status == third.status == 'skipped: depth 2 takes longer than the limit'
+    monkeypatch.setattr(cost, '_measure', lambda name, depth, *rest: (Point(name, depth, 'done'), 70.))
+    assert [point.status for point in points('square')] == ['done'] + [
+        'skipped: depth 2 took 70 s, the limit is 60 s'] * 2
+
+
+def test_exponents_and_conclusions() -> None:
+    found = [Point('a', depth, 'done', 1, 7 * depth ** 2, 0, 5 * depth, 12, 1. * depth, 0.1 * depth)
+             for depth in (8, 16, 32, 64)] + [Point('a', 128, 'skipped: why')]
+    assert exponent(found, 'macs') == pytest.approx(2) and exponent(found, 'state_bytes') == pytest.approx(0)
+    bent = [Point('a', depth, 'done', macs=macs) for depth, macs in ((8, 1), (16, 1), (32, 10), (64, 40))]
+    assert exponent(bent, 'macs') == pytest.approx(2)  # the larger half alone
+    assert exponent(found[:1], 'macs') is None
+    assert conclusions(found) == [
+        'a: MACs ∝ D^2.00, kept for backward ∝ D^1.00, live state ∝ D^0.00, inference time ∝ D^1.00, training time ∝ '
+        'D^1.00 (fitted over D = 32 to 64); depth 128 skipped: why']
+    assert conclusions(found[:1]) == ['a: too few depths for an exponent']
+
+
+def test_unknown_method_and_depth() -> None:
+    with pytest.raises(UserError, match='unknown method \'KLA\'; known are: KCLA; Softmax'):
+        points('KLA')
+    with pytest.raises(UserError, match='depths are positive numbers of layers, got 0'):
+        points('KCLA', depths=(0, ))
+
+
+def test_command(tmp_path, capsys) -> None:
+    assert main(['analyse', 'cost', '--depths', '2', '4', '--methods', 'KCLA', 'MRLALight', '--channels', '16',
+                 '--size', '4', '--head-channels', '16', '--repeats', '1', '--out-dir', str(tmp_path / 'out')]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith('settings: 16 channels, d=16, maps 4×4, batch 1, cpu, 1 thread')
+    assert shown[1].startswith('KCLA: MACs ∝ D^') and 'live state none' in shown[2]
+    with open(tmp_path / 'out' / 'cost.csv', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    assert [(row['method'], row['depth'], row['status']) for row in rows] == [
+        (method, depth, 'done') for method in ('KCLA', 'MRLALight') for depth in '24']
+    assert float(rows[1]['training_seconds_per_layer']) == pytest.approx(float(rows[1]['training_seconds']) / 4, 1e-4)
+    assert (tmp_path / 'out' / 'cost.png').read_bytes()[:4] == b'\x89PNG'
+    assert (tmp_path / 'out' / 'exponents.csv').read_text().startswith('method,macs,saved_bytes,state_bytes')
+    start = ('analyse', 'cost', '--out-dir', tmp_path)
+    assert error_of(capsys, *start, '--size', '0') == '--size must be at least 1, got 0'
+    assert error_of(capsys, *start, '--limit', '0') == '--limit must be above 0, got 0'
+    assert error_of(capsys, *start, '--depths', '2', '--head-channels', '7') == \
+        '64 channels are not divisible by head_channels=7; choose one that divides 64'

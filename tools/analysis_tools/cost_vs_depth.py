@@ -1,0 +1,9 @@
+"""What the methods cost against the depth: ``--help`` says how (the same as ``mmkcla analyse cost``)."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['analyse', 'cost', *sys.argv[1:]]))

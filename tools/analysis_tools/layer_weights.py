@@ -1,0 +1,9 @@
+"""Layer weights, temperatures, Φ and gates: ``--help`` says how (the same as ``mmkcla analyse weights``)."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['analyse', 'weights', *sys.argv[1:]]))

@@ -1,0 +1,9 @@
+"""Cost of the features of several configs: ``python tools/benchmarks/features.py --help``."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['benchmark', 'features', *sys.argv[1:]]))

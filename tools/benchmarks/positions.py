@@ -1,0 +1,9 @@
+"""Attentions over positions against their number: see ``--help``."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['benchmark', 'positions', *sys.argv[1:]]))
