@@ -21,4 +21,4 @@ class DotProductAttention2d(SpatialAttention):
         """See :class:`SpatialAttention`; the values are mixed by the matrix."""
         scores = torch.matmul(queries.transpose(-1, -2), keys)  # a query a row, over which softmax is fastest
         shares = softmax(scores, -1) if self.normalization == 'softmax' else scores / keys.shape[-1]
-        return torch.matmul(values, shares.transpose(-1, -2))
+        return torch.matmul(shares, values.transpose(-1, -2)).transpose(-1, -2)
