@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip('skimage')
 
-from medical_files import DISC, encode, hashes, isic, manifest, picture
+from medical_files import DISC, IMAGES, MASKS, encode, hashes, isic, manifest, picture
 
 from mmkcla.datasets.converters import samples, splits
+from mmkcla.datasets.converters.command import summary
 from mmkcla.datasets.converters.isic import convert_isic2017
 from mmkcla.datasets.converters.kvasir import convert_kvasir_seg
 from mmkcla.datasets.converters.workspace import Workspace
@@ -63,8 +64,9 @@ def test_draw_is_pinned():
 def test_ratios_that_are_refused(text):
     with pytest.raises(UserError, match=r'must be like 7:3 \(train and test\) or 8:1:1'):
         splits.parse_ratio(text)
-    with pytest.raises(UserError, match='2 images cannot be split 8:1:1: a part would be empty'):
-        splits.split_sizes(2, (8, 1, 1))
+    for total, images in ((2, '2 images'), (1, '1 image')):
+        with pytest.raises(UserError, match=f'^{images} cannot be split 8:1:1: a part would be empty'):
+            splits.split_sizes(total, (8, 1, 1))
 
 
 def test_split_files(tmp_path):
@@ -91,7 +93,9 @@ def test_split_files_that_are_refused(tmp_path, text, message):
 
 
 def test_split_json_that_is_refused(tmp_path):
-    for text, message in (('{"train": "a"}', 'must be {"train": '), ('{', 'cannot read'), ('[]', 'must be {"train"')):
+    twin = '{"train": ["a"], "test": ["b"], "train": ["c"]}'
+    for text, message in (('{"train": "a"}', 'must be {"train": '), ('{', 'cannot read'), ('[]', 'must be {"train"'),
+                          (twin, r's\.json: "train" is there twice; put its names into one list$')):
         (tmp_path / 's.json').write_text(text)
         with pytest.raises(UserError, match=message):
             splits.read_split_file(tmp_path / 's.json')
@@ -120,6 +124,14 @@ def test_split_file_in_a_conversion(tmp_path):
     assert outcome.text.endswith(': 1 train, 1 test images with masks (split file list)')
     assert [str(problem) for problem in outcome.problems] == ['in the split file, not in the data: gone (val)']
     assert outcome.notes == ('2 images are left out: the split file does not name them',)
+    assert summary(outcome.problems) == ['1 problem (1 not in the data; all in problems.txt):',
+                                         '  in the split file, not in the data (1): gone (val)']
+    (tmp_path / 'list').write_text('train a\ntest b\nval c\n')
+    (tmp_path / 'raw' / MASKS / 'd_segmentation.png').unlink()
+    (tmp_path / 'raw' / IMAGES / 'e.jpg').write_bytes(picture(9))
+    (tmp_path / 'raw' / MASKS / 'e_segmentation.png').write_bytes(encode(DISC * 255))
+    outcome = convert_isic2017(raw, tmp_path / 'other', split_file=tmp_path / 'list')
+    assert outcome.notes == ('1 image is left out: the split file does not name it',)
     with pytest.raises(UserError, match='split 7:3 and split file .*list: give one of them'):
         convert_isic2017(raw, tmp_path / 'out', split='7:3', split_file=tmp_path / 'list')
     with pytest.raises(UserError, match='Kvasir-SEG has no official split; give a ratio like 8:1:1, or a split file'):
@@ -279,7 +291,8 @@ def test_command_lines(tmp_path):
 
     code, text, errors = run('dataset_converters/make_samples.py', '--dataset', 'kvasir_seg', '--out', 'raw', '--count',
                              '8', '1', '1', '--photograph', 'ihc')
-    assert (code, text, errors) == (0, 'raw: 8 train, 1 val, 1 test images in kvasir-seg.zip\n', '')
+    assert (code, text, errors) == (0, 'raw: 8 train, 1 val, 1 test images in kvasir-seg.zip; the names of its '
+                                      'splits for --split-file: raw/kvasir_split.json\n', '')
     code, text, errors = run('dataset_converters/kvasir_seg.py', 'raw', '--split', '7:3', '--seed', '1')
     assert (code, text) == (0, 'data/kvasir_seg: 7 train, 3 test images with masks (7:3 drawn by seed 1)\n')
     assert errors == 'note: there is no val: a ratio of two parts is train and test\n'

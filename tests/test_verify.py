@@ -16,6 +16,7 @@ from medical_files import encode, hashes, picture
 from mmkcla.datasets import verify as verify_module
 from mmkcla.datasets.converters import samples
 from mmkcla.datasets.converters.isic import convert_isic2017
+from mmkcla.datasets.converters.splits import names_digest
 from mmkcla.datasets.verify import check, difference_hash, summary, verify
 from mmkcla.errors import UserError
 
@@ -161,7 +162,7 @@ def test_without_manifest_and_empty_masks(data):
     report = check(data)
     assert report.problems == [] and report.empty_masks == 1
     assert report.notes == ['there is no manifest.json: contents cannot be compared with what was converted',
-                            '1 of 28 masks that were looked into have no foreground']
+                            '1 of 28 masks that were looked into has no foreground']
 
 
 def test_folders_that_are_no_data_set(tmp_path):
@@ -172,6 +173,70 @@ def test_folders_that_are_no_data_set(tmp_path):
         verify(tmp_path)
     (tmp_path / 'masks').mkdir()
     assert verify(tmp_path, quick=True) == ['images: no images (.jpg .jpeg .png .bmp .tif .tiff) in it']
+
+
+@pytest.mark.parametrize('quick', [False, True])
+def test_files_that_lie_in_no_split(data, quick):
+    for kind, suffix in (('images', 'jpg'), ('masks', 'png')):
+        for folder in ('', 'fold0', 'train/deep'):
+            (data / kind / folder).mkdir(exist_ok=True)
+            shutil.copy(data / (TRAIN if kind == 'images' else MASK), data / kind / folder / f'a.{suffix}')
+    (data / 'manifest.json').unlink()
+    report = check(data, quick=quick)
+    assert report.problems == [
+        f'{kind}/{folder}a.{suffix}: lies in none of {kind}/train, {kind}/val, {kind}/test'
+        for kind, suffix in (('images', 'jpg'), ('masks', 'png')) for folder in ('', 'fold0/', 'train/deep/')]
+    assert report.counts == {'train': 20, 'val': 4, 'test': 4}
+
+
+def test_a_flat_layout_is_no_split(tmp_path):
+    for kind, suffix, content in (('images', 'jpg', picture()), ('masks', 'png', encode(np.ones((10, 12))))):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f'a.{suffix}').write_bytes(content)
+    report = check(tmp_path)
+    assert report.counts == {} and summary(report) == 'no pairs; 2 problems'
+    assert report.problems[0] == 'images/a.jpg: lies in none of images/train, images/val, images/test'
+
+
+def edited(key, value):
+    """Damage: the manifest with another value at ``key``."""
+    def damage(content):
+        *above, last = key
+        for name in above:
+            content = content[name]
+        content[last] = value
+    return damage
+
+
+@pytest.mark.parametrize(('damage', 'problems'), [
+    (edited(['counts', 'val'], 400), ['counts of val: 400, but 4 by the files it lists']),
+    (edited(['counts'], None), [f'counts of {split}: none, but {count} by the files it lists'
+                                for split, count in (('test', 4), ('train', 20), ('val', 4))]),
+    (edited(['empty_masks'], 3), ['empty_masks of all splits: 3, but 0 by the files it lists']),
+    (edited(['names_sha256', 'test'], ''), ['names_sha256 of test: none, but DIGEST by the files it lists']),
+    (edited(['names_sha256', 'test'], 'f' * 64), ['names_sha256 of test: ffffffffffff, but DIGEST by the files']),
+    (edited(['names_sha256', 'fold'], 'f' * 64), ['names_sha256 of fold: ffffffffffff, but none by the files']),
+    (lambda content: content['files'].append(next(entry for entry in content['files'] if entry['image'] == TRAIN)), [
+        'ISIC_0000000 is listed twice', 'counts of train: 20, but 21 by the files it', 'names_sha256 of train: ']),
+], ids=['count', 'no counts', 'empty masks', 'no digest', 'digest', 'extra digest', 'twice'])
+@pytest.mark.parametrize('quick', [False, True])
+def test_a_damaged_manifest(data, damage, problems, quick):
+    content = json.loads((data / 'manifest.json').read_text())
+    digest = names_digest(entry['name'] for entry in content['files'] if entry['split'] == 'test')
+    damage(content)
+    (data / 'manifest.json').write_text(json.dumps(content))
+    found = verify(data, quick=quick)
+    assert len(found) == len(problems)
+    for line, problem in zip(found, sorted(problems), strict=True):
+        assert line.startswith(f'manifest.json: {problem.replace("DIGEST", digest[:12])}')
+
+
+def test_duplicates_in_one_split_are_counted(data):
+    (data / 'manifest.json').unlink()
+    for number, text in ((1, '1 image is there twice in one split'), (2, '2 images are there twice in one split')):
+        shutil.copy(data / TRAIN, data / f'images/train/copy{number}.jpg')
+        shutil.copy(data / MASK, data / f'masks/train/copy{number}.png')
+        assert text in check(data).notes
 
 
 @pytest.mark.parametrize('path', ['../x.jpg', 'images/train/../../../x.jpg', '/etc/passwd', 'images/val/a.jpg', 7])

@@ -32,7 +32,7 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
         dataset.cache[Path(root)] = verify(Path(root), quick=True)
     problems = dataset.cache[Path(root)]
     if problems:
-        rest = f' (and {len(problems) - 1} more problems)' if len(problems) > 1 else ''
+        rest = f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''
         raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see '
                         f'tools/misc/verify_dataset.py {root}, or train anyway with --no-checks')
     head = model.get('decode_head') or {}

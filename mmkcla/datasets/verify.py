@@ -19,7 +19,7 @@ from PIL import Image
 
 from mmkcla.datasets.converters import pixels
 from mmkcla.datasets.converters.manifest import MANIFEST, OS_FILES, read_manifest
-from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES, SPLITS
+from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES, SPLITS, names_digest
 from mmkcla.datasets.parallel import run_parallel
 from mmkcla.errors import UserError
 
@@ -55,8 +55,9 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
           progress: bool | None = None) -> Report:
     """Check a prepared data set.
 
-    Always: each image has a mask and each mask an image; files and their sizes in bytes are the manifest's; no image
-    is in two splits by the manifest. Then of each pair: both can be decoded to the end, sizes are equal, the mask is
+    Always: images and masks lie in train, val and test; each image has a mask and each mask an image; files and their
+    sizes in bytes are the manifest's; what the manifest counts is what it lists, once each; no image is in two splits
+    by the manifest. Then of each pair: both can be decoded to the end, sizes are equal, the mask is
     grey and its values are 0 and 1; the sha256 of the files is the manifest's; no image is in two splits.
 
     Args:
@@ -90,6 +91,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
     entries = (manifest or {}).get('files', [])
     if manifest is not None:
         _compare_files(present, entries, report)
+        _recount(manifest, report)
     listed = {entry[kind]: entry[f'{kind}_sha256'] for entry in entries for kind in ('image', 'mask')}
     if quick:
         spread = [pairs[i] for i in sorted({round(i) for i in np.linspace(0, len(pairs) - 1, SAMPLE)})] if pairs else []
@@ -107,7 +109,8 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
         _near_duplicates(looks, digests, report)
     report.counts = dict(Counter(_split(image) for image, _ in pairs))
     if report.empty_masks:
-        report.notes.append(f'{report.empty_masks} of {len(results)} masks that were looked into have no foreground')
+        report.notes.append(f'{report.empty_masks} of {len(results)} masks that were looked into '
+                            f'{"has" if report.empty_masks == 1 else "have"} no foreground')
     report.problems.sort()
     return report
 
@@ -126,18 +129,24 @@ def _list(folder: Path) -> dict[str, int]:
 
 def _pair(present: dict[str, dict[str, int]], report: Report) -> list[tuple[str, str]]:
     """Images and masks of one name in one split; what is alone, empty, or there twice is a problem."""
-    images = defaultdict(list)
-    for path in present['images']:
-        if PurePosixPath(path).suffix.lower() in IMAGE_SUFFIXES:
-            images[_key(path)].append(path)
-    masks = {_key(path): path for path in present['masks'] if path.endswith('.png')}
+    images, masks = defaultdict(list), {}
+    for kind, paths in present.items():
+        for path in paths:
+            if PurePosixPath(path).suffix.lower() not in (IMAGE_SUFFIXES if kind == 'images' else ('.png',)):
+                continue
+            if path.split('/')[1:-1] not in [[split] for split in SPLITS]:
+                report.problems.append(f'{path}: lies in none of {", ".join(f"{kind}/{split}" for split in SPLITS)}')
+            elif kind == 'images':
+                images[_key(path)].append(path)
+            else:
+                masks[_key(path)] = path
     for key, paths in images.items():
         if len(paths) > 1:
             report.problems.append(f'{paths[0]}: the same name as {", ".join(paths[1:])}')
         if key not in masks:
             report.problems.append(f'{paths[0]}: no mask masks/{key}.png')
     report.problems += [f'{path}: no image images/{key}.*' for key, path in masks.items() if key not in images]
-    if not images:
+    if not images and not report.problems:
         report.problems.append(f'images: no images ({" ".join(IMAGE_SUFFIXES)}) in it')
     sizes = {**present['images'], **present['masks']}
     report.problems += [f'{path}: {"empty file" if size == 0 else "link to a file that is not there"}'
@@ -154,6 +163,27 @@ def _compare_files(present: dict[str, dict[str, int]], entries: list[dict], repo
     report.problems += [f'{path}: is not in the manifest' for path in sizes.keys() - expected.keys()]
     report.problems += [f'{path}: has {sizes[path]} bytes, {size} by the manifest' for path, size in expected.items()
                         if path in sizes and sizes[path] > 0 and sizes[path] != size]
+
+
+def _recount(manifest: dict, report: Report) -> None:
+    """What the manifest says of its own list of files: nothing is there twice; counts and names are those listed."""
+    entries, seen = manifest['files'], set()
+    for entry in entries:
+        own = {entry['name'], entry['image'], entry['mask']}
+        if not seen.isdisjoint(own):
+            report.problems.append(f'{MANIFEST}: {entry["name"]} is listed twice')
+        seen |= own
+    names = {split: [entry['name'] for entry in entries if entry['split'] == split] for split in SPLITS}
+    listed = {'counts': {split: len(names[split]) for split in SPLITS},
+              'names_sha256': {split: names_digest(names[split]) for split in SPLITS if names[split]},
+              'empty_masks': {'all splits': sum(entry.get('foreground') == 0 for entry in entries)}}
+    for key, right in listed.items():
+        written = {'all splits': manifest.get(key)} if key == 'empty_masks' else manifest.get(key)
+        written = written if isinstance(written, dict) else {}
+        for split in sorted(written.keys() | right.keys()):
+            if written.get(split) != right.get(split):
+                report.problems.append(f'{MANIFEST}: {key} of {split}: {_shown(written.get(split))}, but '
+                                       f'{_shown(right.get(split))} by the files it lists')
 
 
 def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: tuple[str, str]) -> dict[str, Any]:
@@ -177,7 +207,8 @@ def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: 
     try:
         mask = pixels.decode(_read(root, pair[1], listed, problems), 'mask')
         if size is not None and pixels.upright_size(mask) != size:
-            problems.append(f'{pair[1]}: size mismatch (mask {mask.width}x{mask.height}, image {size[0]}x{size[1]})')
+            width, height = pixels.upright_size(mask)
+            problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')
         values = pixels.grey(mask)
         result['empty'] = int(not values.any())
         if values.max(initial=0) > 1:
@@ -229,7 +260,7 @@ def _duplicates(digests: dict[str, str | None], report: Report) -> None:
             report.problems.append(f'{paths[0]}: the same image as {", ".join(paths[1:])}, in another split')
         within += len(paths) - len(splits)
     if within:
-        report.notes.append(f'{within} images are there twice in one split')
+        report.notes.append(f'{within} image{" is" if within == 1 else "s are"} there twice in one split')
 
 
 def _near_duplicates(looks: dict[str, np.ndarray], digests: dict[str, str | None], report: Report) -> None:
@@ -257,6 +288,10 @@ def summary(report: Report) -> str:
     numbers = ', '.join(f'{report.counts[split]} {split}' for split in splits) or 'no'
     found = len(report.problems)
     return f'{numbers} pairs; {found or "no"} problem{"" if found == 1 else "s"}'
+
+
+def _shown(value: object) -> str:
+    return 'none' if value is None or value == '' else str(value)[:12]
 
 
 def _split(path: str) -> str:

@@ -11,7 +11,8 @@ def parse_args() -> argparse.Namespace:
         description='Write a small download in the layout of a medical data set (its zip files, folders and file '
                     'names), made of crops of a photograph that ships with scikit-image, for the real converter to '
                     "read. Test is of the photograph's right part, train and val are of the left one; no pixel is in "
-                    'both. Some images are stored turned, with EXIF data that say so.',
+                    'both. Some images are stored turned, with EXIF data that say so. Beside kvasir-seg.zip there '
+                    'is kvasir_split.json, for --split-file of kvasir_seg.py.',
         epilog='The same options give the same bytes. Exit code 2 and one line "error: ..." if something is wrong. '
                'Example: python tools/dataset_converters/make_samples.py --out data/raw/coins_isic2017 && '
                'python tools/dataset_converters/isic2017.py data/raw/coins_isic2017 --out data/coins_isic2017',

@@ -8,9 +8,10 @@ from mmkcla.errors import UserError
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description='Check a data set that tools/dataset_converters wrote (or one of that layout: images/<split>, '
-                    'masks/<split>): each image has a mask of its size, masks hold 0 and 1, all files can be decoded '
-                    'and are those of manifest.json by sha256, no image is in two splits.',
+        description='Check a data set that tools/dataset_converters wrote (or one of that layout: '
+                    'images/{train,val,test}, masks/{train,val,test}): each image has a mask of its size, masks hold 0 '
+                    'and 1, all files can be decoded and are those of manifest.json by sha256, its counts are those of '
+                    'the files it lists, no image is in two splits.',
         epilog='Exit code 0: fine; 1: problems, a line each; 2 and one line "error: ...": it cannot be checked. '
                'Example: python tools/misc/verify_dataset.py data/isic2017')
     parser.add_argument('root', metavar='ROOT', help='the folder with images and masks')

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from itertools import groupby
 
-from mmkcla.datasets.converters.layout import Layout, Problem
+from mmkcla.datasets.converters.layout import NOT_THERE, Layout, Problem
 from mmkcla.datasets.converters.medical import convert
 from mmkcla.errors import UserError
 
@@ -38,9 +38,11 @@ def summary(problems: Sequence[Problem]) -> list[str]:
     """Lines that tell the problems by kind and name."""
     if not problems:
         return []
-    kept = sum(problem.kept for problem in problems)
-    lines = [f'{len(problems)} problem{"s" * (len(problems) != 1)} ({kept} only reported, the others left out; all in '
-             'problems.txt):']
+    counts = {'only reported': sum(problem.kept for problem in problems),
+              'not in the data': sum(problem.kind == NOT_THERE for problem in problems)}
+    counts['left out'] = len(problems) - sum(counts.values())
+    told = ', '.join(f'{count} {what}' for what, count in counts.items() if count)
+    lines = [f'{len(problems)} problem{"s" * (len(problems) != 1)} ({told}; all in problems.txt):']
     for kind, group in groupby(sorted(problems), key=lambda problem: problem.kind):
         group = list(group)
         names = ', '.join(f'{problem.file} ({problem.detail})' if problem.detail else problem.file

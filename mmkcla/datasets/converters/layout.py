@@ -12,6 +12,7 @@ from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES
 from mmkcla.errors import UserError
 
 MISSING_PART = 'missing part'
+NOT_THERE = 'in the split file, not in the data'
 
 
 @dataclass(frozen=True)
@@ -103,21 +104,26 @@ def find_pairs(layout: Layout, files: Iterable[SourceFile], source: object) -> t
         partner, names that are there twice); remarks for people (folders beside their zip file).
 
     Raises:
-        UserError: the first part is not there.
+        UserError: the first part is not there, or there is a second copy of a part.
     """
+    files = list(files)
     found = _by_folder(layout, files)
     pairs, problems, remarks, seen = [], [], [], {}
     for part in reversed(layout.parts):  # of a name in two parts the test set keeps its own
         folders = {folder: _one_source(found[folder], folder, remarks) for folder in (part.images, part.masks)}
         missing = [_where(layout, folder) for folder, content in folders.items() if not content]
         if missing and part is layout.parts[0]:
+            others = [file.name for file in files if file.member is None and file.name.lower().endswith('.zip')]
             raise UserError(f'no {" and no ".join(missing)} in {source}; {layout.title} needs both of '
-                            f'{_where(layout, part.images)} and {_where(layout, part.masks)}')
+                            f'{_where(layout, part.images)} and {_where(layout, part.masks)}'
+                            + (f' (zip files not read, for their names: {", ".join(others[:5])}'
+                               f'{", ..." if len(others) > 5 else ""}; those read are called '
+                               f'{", ".join(f"{name}.zip" for name in layout.archives)})' if others else ''))
         if missing:
             problems += [Problem(MISSING_PART, folder, f'{part.name} is left out') for folder in missing]
             continue
-        images = _by_name(folders[part.images], lambda stem: stem, problems)
-        masks = _by_name(folders[part.masks], layout.mask_name, problems)
+        images = _by_name(folders[part.images], lambda stem: stem, problems, source)
+        masks = _by_name(folders[part.masks], layout.mask_name, problems, source)
         problems += [Problem('image without mask', label(images[name])) for name in images.keys() - masks.keys()]
         problems += [Problem('mask without image', label(masks[name])) for name in masks.keys() - images.keys()]
         for name in sorted(images.keys() & masks.keys()):
@@ -155,11 +161,21 @@ def _one_source(files: list[SourceFile], folder: str, remarks: list[str]) -> lis
     return zipped or files
 
 
-def _by_name(files: list[SourceFile], image_name: Callable[[str], str], problems: list[Problem]) -> dict[
-        str, SourceFile]:
-    """Files by their image's name; those of one name are problems and left out, all of them."""
+def _by_name(files: list[SourceFile], image_name: Callable[[str], str], problems: list[Problem],
+             source: object) -> dict[str, SourceFile]:
+    """Files by their image's name; those of one name are problems and left out, all of them.
+
+    Raises:
+        UserError: those are most, and lie in several folders: copies of one.
+    """
     names = [image_name(PurePosixPath(file.name).stem) for file in files]
     counts = Counter(names)
+    twice = sum(count > 1 for count in counts.values())
+    places = sorted({'/'.join(file.parts[:-1]) for name, file in zip(names, files, strict=True) if counts[name] > 1})
+    if 2 * twice > len(counts) and len(places) > 1:
+        number = 'every name is' if twice == len(counts) else f'{twice} of {len(counts)} names are'
+        raise UserError(f'{source}: {number} there more than once, in {" and in ".join(places[:5])}'
+                        f'{", ..." if len(places) > 5 else ""}; leave one copy')
     problems += [Problem('name twice', label(file), f'{counts[name]} files of this name')
                  for name, file in zip(names, files, strict=True) if counts[name] > 1]
     return {name: file for name, file in zip(names, files, strict=True) if counts[name] == 1}

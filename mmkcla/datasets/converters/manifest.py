@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mmkcla.datasets.converters.layout import Problem
@@ -55,8 +55,14 @@ def read_manifest(folder: str | os.PathLike) -> dict | None:
     return content
 
 
-def already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
+def already_there(folder: Path, parameters: dict, source: Callable[[], str], overwrite: bool) -> bool:
     """Whether ``folder`` is the data set asked for; False if it may be written.
+
+    Args:
+        folder: to look into.
+        parameters: those asked for.
+        source: gives the digest of the source; called only if the parameters are the same (it can take a while).
+        overwrite: whether it may be replaced.
 
     Raises:
         UserError: it holds something that must not be lost without the user's word.
@@ -79,12 +85,12 @@ def already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
                             'another folder')
         return False
     written = content.get('parameters') or {}
-    differences = [key for key, value in parameters.items() if written.get(key) != value]
-    if differences:
-        # The source's digest differs as soon as the split does: it tells something only if it is the one difference.
-        shown = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(parameters[key])})'
-                          for key in differences if key != 'source') or 'other files in the source'
-        raise UserError(f'{folder} was written with {shown}; choose another folder, or --overwrite')
+    differences = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(value)})'
+                            for key, value in parameters.items() if written.get(key) != value)
+    # The source's digest differs as soon as the split does: it tells something only if it is the one difference.
+    if differences or written.get('source') != source():
+        raise UserError(f'{folder} was written with {differences or "other files in the source"}; choose another '
+                        'folder, or --overwrite')
     for name, size in expected.items():
         if size is not None and present.get(name) != size:
             what = 'is missing' if name not in present else f'has {present[name]} bytes in place of {size}'

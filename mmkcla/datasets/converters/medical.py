@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mmkcla.datasets.converters import pixels
-from mmkcla.datasets.converters.layout import MISSING_PART, Layout, Pair, Problem, find_pairs, label
+from mmkcla.datasets.converters.layout import MISSING_PART, NOT_THERE, Layout, Pair, Problem, find_pairs, label
 from mmkcla.datasets.converters.manifest import already_there, write_manifest
 from mmkcla.datasets.converters.sources import MAX_BYTES, Reader, SourceFile, list_files
 from mmkcla.datasets.converters.splits import SPLITS, draw_split, names_digest, parse_ratio, read_split_file
@@ -27,7 +27,7 @@ from mmkcla.datasets.parallel import run_parallel
 from mmkcla.errors import UserError
 
 THRESHOLD = 127
-VERSION = 1  # stored with the data: count up when the same arguments give other files
+VERSION = 2  # stored with the data: count up when the same arguments give other files
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,14 @@ def convert(layout: Layout, source: str | os.PathLike, out: str | os.PathLike, s
         pairs, problems, remarks = find_pairs(layout, files, source)
         splits, problems, notes = _assign(layout, plan, pairs, problems)
         pairs = [pair for pair in pairs if pair.name in splits]
-        parameters = {'converter': f'mmkcla {layout.name} {VERSION}', **plan.parameters,
-                      'source': _fingerprint(pairs, problems)}
-        if already_there(out, parameters, overwrite):
+        parameters = {'converter': f'mmkcla {layout.name} {VERSION}', **plan.parameters}
+        reader = Reader()
+        fingerprint = partial(_fingerprint, pairs, tuple(problems), reader, workers, progress)
+        if already_there(out, parameters, fingerprint, overwrite):
             remove_partial(out)
             return Outcome(f'{out}: already there')
         _fail_if_strict(strict, layout, problems)
-        with Workspace(out, {**parameters, 'stamp': _stamp(pairs)}) as work, Reader() as reader:
+        with Workspace(out, {**parameters, 'stamp': _stamp(pairs)}) as work, reader:
             if work.restarted:
                 remarks.append(f'{partial_folder(out)} was begun with other arguments or files, and is begun anew')
             for kind in ('images', 'masks'):
@@ -100,9 +101,13 @@ def convert(layout: Layout, source: str | os.PathLike, out: str | os.PathLike, s
             counts = Counter(record['split'] for record in records)
             if not counts['train']:
                 raise UserError(f'{source}: no pair is left for training ({_summary(problems, 3)})')
+            if not any(record['foreground'] for record in records):
+                largest = max(record['mask_maximum'] for record in records)
+                raise UserError(f'{source}: not one of the {len(records)} masks has foreground: no value is above '
+                                f'{THRESHOLD}, the largest is {largest}; masks are grey, with a foreground of 255')
             write_manifest(work.data, {
                 'dataset': layout.name, 'protocol': plan.protocol, 'seed': plan.seed, 'about': layout.about_splits,
-                'notes': notes, 'parameters': parameters,
+                'notes': notes, 'parameters': {**parameters, 'source': fingerprint()},
                 'counts': {part: counts[part] for part in SPLITS},
                 'empty_masks': sum(not record['foreground'] for record in records),
                 'names_sha256': {part: names_digest(record['name'] for record in records if record['split'] == part)
@@ -151,10 +156,12 @@ def _assign(layout: Layout, plan: _SplitPlan, pairs: list[Pair], problems: list[
     """The split of each pair that is used, by name; the problems that matter; notes for the manifest."""
     if plan.listed is not None:
         there, notes = {pair.name for pair in pairs}, []
-        absent = [Problem('in the split file, not in the data', name, split)
+        absent = [Problem(NOT_THERE, name, split)
                   for name, split in plan.listed.items() if name not in there]
         if unlisted := len(there - plan.listed.keys()):
-            notes.append(f'{unlisted} images are left out: the split file does not name them')
+            them = 'image is left out: the split file does not name it' if unlisted == 1 else (
+                'images are left out: the split file does not name them')
+            notes.append(f'{unlisted} {them}')
         named = {name: split for name, split in plan.listed.items() if name in there}
         # A part that no one asked for may be missing.
         return named, [problem for problem in problems if problem.kind != MISSING_PART] + absent, notes
@@ -195,6 +202,9 @@ def _convert_pair(work: Workspace, reader: Reader, splits: dict[str, str], pair:
             sizes = f'mask {mask.width}x{mask.height}, image {size[0]}x{size[1]}'
             raise pixels.PixelError('size mismatch', sizes + hint)
         values = pixels.grey(mask)
+        if values.max(initial=0) == 1:
+            found = 'only the value 1' if values.min() else 'values 0 and 1'
+            raise pixels.PixelError('0/1 mask', f'{found}: not a grey mask of 0 to 255; multiply it by 255')
     except pixels.PixelError as error:
         return Problem(error.kind, label(at), error.detail)
     foreground = values > THRESHOLD
@@ -265,13 +275,25 @@ def _summary(problems: list[Problem], most: int = 10) -> str:
     return f'{len(problems)} problem{"s" * (len(problems) != 1)}: {shown}{rest}'
 
 
-def _fingerprint(pairs: list[Pair], problems: list[Problem]) -> str:
-    """Of the names and sizes of what is converted: the same for a zip file and the folder unpacked from it."""
-    lines = [f'{pair.part} {label(pair.image)} {pair.image.size} {label(pair.mask)} {pair.mask.size}' for pair in pairs]
-    return hashlib.sha256('\n'.join([*lines, *map(str, sorted(problems))]).encode()).hexdigest()
+def _fingerprint(pairs: list[Pair], problems: Sequence[Problem], reader: Reader, workers: int | None,
+                 progress: bool | None) -> str:
+    """Of the names and CRCs of what is converted: the same for a zip file and the folder unpacked from it.
+
+    A zip file tells them; files of a folder that ``reader`` did not read before are read.
+    """
+    files = [file for pair in pairs for file in (pair.image, pair.mask)]
+    crcs = run_parallel(reader.crc32, files, workers, progress, 'compare')
+    lines = [f'{part} {label(file)} {file.size} {crc:08x}' for part, file, crc in
+             zip((pair.part for pair in pairs for _ in range(2)), files, crcs, strict=True)]
+    return _digest([*lines, *map(str, sorted(problems))])
 
 
 def _stamp(pairs: list[Pair]) -> str:
     """Of where the files are and when they changed: another download ends what a killed run began."""
-    places = {f'{file.path.resolve()} {file.changed}' for pair in pairs for file in (pair.image, pair.mask)}
-    return hashlib.sha256('\n'.join(sorted(places)).encode()).hexdigest()
+    files = [file for pair in pairs for file in (pair.image, pair.mask)]
+    places = {file.path: file.path.resolve() for file in files}
+    return _digest(sorted(f'{places[file.path]} {file.changed} {"/".join(file.parts)} {file.size}' for file in files))
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256('\n'.join(lines).encode()).hexdigest()

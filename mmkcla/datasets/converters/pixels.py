@@ -36,7 +36,7 @@ def decode(data: bytes, what: str) -> Image.Image:
         what: ``'image'`` or ``'mask'``, for the error.
 
     Raises:
-        PixelError: ``corrupt image`` or ``corrupt mask``.
+        PixelError: ``corrupt image`` or ``corrupt mask``; ``16-bit mask`` for one that is not grey.
     """
     try:
         picture = Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -54,11 +54,15 @@ def decode(data: bytes, what: str) -> Image.Image:
     cut_jpeg = picture.format in ('JPEG', 'MPO') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda')
     if cut_jpeg or picture.format == 'PNG' and b'IEND\xaeB`\x82' not in data:
         raise PixelError(f'corrupt {what}', f'cut off: no end marker in its {len(data)} bytes')
+    if what == 'mask' and picture.format == 'PNG' and data[24] == 16 and picture.mode[0] != 'I':
+        raise PixelError('16-bit mask', 'in colour or with alpha; save it as grey of 8 bits')  # Pillow drops the low 8
     return picture
 
 
 def turn(picture: Image.Image) -> Image.Transpose | None:
     """What turns a picture upright by its EXIF orientation; None if it is upright."""
+    if picture.format == 'TIFF':  # Pillow turns it when it decodes, and says the upright size before
+        return None
     try:
         return UPRIGHT.get(picture.getexif().get(ORIENTATION))
     except Exception:  # damaged EXIF data say nothing about the pixels
@@ -93,18 +97,23 @@ def upright_png(picture: Image.Image) -> bytes:
 
 
 def grey(mask: Image.Image) -> np.ndarray:
-    """The grey values of a mask, ``(H, W)`` uint8, as stored; alpha is left out, 16 bits are scaled to 8.
+    """The grey values of a mask, ``(H, W)`` uint8, as stored; alpha is left out.
+
+    Values of more than 8 bits are taken as they are up to a maximum of 255, and scaled to 8 bits if it is 65535.
 
     Raises:
-        PixelError: ``coloured mask``: it is not clear which class a colour means.
+        PixelError: ``coloured mask``: it is not clear which class a colour means; ``16-bit mask``: of another maximum,
+            which does not tell what white is.
     """
     if mask.mode in ('1', 'L'):
         return np.asarray(mask.convert('L'))
     if mask.mode[0] in 'IF':
-        values = np.asarray(mask).astype(np.float64)
-        if values.max(initial=0) > 255:
-            values = values * (255 / 65535)
-        return values.clip(0, 255).astype(np.uint8)
+        values = np.asarray(mask)
+        lowest, highest = values.min(initial=0), values.max(initial=0)
+        if not (lowest >= 0 and (highest <= 255 or highest == 65535) and (values % 1 == 0).all()):
+            raise PixelError('16-bit mask', f'values from {lowest:g} to {highest:g}; the largest must be 65535, or at '
+                                            'most 255, and all whole numbers')
+        return (values if highest <= 255 else values // 257).astype(np.uint8)
     colour = mask.convert('RGB')
     red, green, blue = np.moveaxis(np.asarray(colour), -1, 0)
     apart = int((np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)).max(initial=0))

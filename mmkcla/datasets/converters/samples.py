@@ -86,7 +86,9 @@ def make_samples(out: str | os.PathLike, dataset: str = 'isic2017', count: Seque
     except OSError as error:
         raise UserError(f'cannot write {folder}: {error.strerror or error}') from None
     numbers = ', '.join(f'{number} {split}' for split, number in counts.items() if number)
-    return f'{folder}: {numbers} images in {", ".join(name for name in names if name.endswith(".zip"))}'
+    zips = ', '.join(name for name in names if name.endswith('.zip'))
+    listed = f'; the names of its splits for --split-file: {folder / KVASIR_SPLIT}' if KVASIR_SPLIT in names else ''
+    return f'{folder}: {numbers} images in {zips}{listed}'
 
 
 class _Crop:

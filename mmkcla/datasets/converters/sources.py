@@ -33,6 +33,7 @@ class SourceFile:
         path: the file itself, or the zip file that holds it.
         member: its name in the zip file; None for a plain file.
         changed: modification time of ``path``, nanoseconds.
+        crc32: of the content, as the zip file has it; None for a plain file.
     """
 
     parts: tuple[str, ...]
@@ -40,6 +41,7 @@ class SourceFile:
     path: Path
     member: str | None
     changed: int
+    crc32: int | None = None
 
     @property
     def name(self) -> str:
@@ -51,12 +53,13 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
     """The files of a source, those in its zip files too, sorted by their paths.
 
     Left out are what operating systems leave behind (``__MACOSX``, ``._*``, ``.DS_Store``, ``Thumbs.db``) and all
-    hidden files.
+    hidden files. Zip files that are not looked into are listed as plain files.
 
     Args:
         source: a folder; or a zip file, which is read whatever its name. If that is one of ``archives``, the folder
             that it lies in is the source.
-        archives: names (without ``.zip``; case does not matter) of the zip files to look into; others are left alone.
+        archives: names (without ``.zip``; case does not matter, nor does the `` (1)`` that a browser adds) of the zip
+            files to look into; others are left alone.
         skip: folders not to search.
 
     Raises:
@@ -66,7 +69,7 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
     source = Path(source)
     wanted = {name.casefold() for name in archives}
     if source.is_file():
-        if source.stem.casefold() not in wanted:
+        if _published(source.stem).casefold() not in wanted:
             return _sorted(_zip_files(source, (source.stem,)))
         source = source.parent
     if not source.is_dir():
@@ -74,10 +77,11 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
     found, opened = [], {}
     for path, parts in _walk(source, {Path(os.path.realpath(folder)) for folder in skip}):
         stem, suffix = os.path.splitext(parts[-1])
-        if suffix.lower() != '.zip':
+        stem = _published(stem)
+        if suffix.lower() != '.zip' or stem.casefold() not in wanted:
             status = path.stat()
             found.append(SourceFile(parts, status.st_size, path, None, status.st_mtime_ns))
-        elif stem.casefold() in wanted:
+        else:
             if stem.casefold() in opened:
                 raise UserError(f'two zip files of one name: {opened[stem.casefold()]} and {path}; leave one of them')
             opened[stem.casefold()] = path
@@ -92,6 +96,7 @@ class Reader:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._handles = []
+        self._crcs: dict[Path, int] = {}
 
     def __enter__(self) -> Reader:
         return self
@@ -108,12 +113,33 @@ class Reader:
         """
         try:
             if file.member is None:
-                return file.path.read_bytes()
+                content = file.path.read_bytes()
+                self._crcs[file.path] = zlib.crc32(content)
+                return content
             return self._handle(file.path).read(file.member)
         except _DAMAGE as error:
             raise _damaged(file.path, error) from None
         except OSError as error:
             raise UserError(f'cannot read {file.path}: {error.strerror or error}') from None
+
+    def crc32(self, file: SourceFile) -> int:
+        """The CRC of one file: as its zip file has it, or of what was read, or else of what is read now.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        if file.crc32 is not None:
+            return file.crc32
+        if file.path not in self._crcs:
+            crc = 0
+            try:
+                with file.path.open('rb') as content:
+                    while block := content.read(2**20):
+                        crc = zlib.crc32(block, crc)
+            except OSError as error:
+                raise UserError(f'cannot read {file.path}: {error.strerror or error}') from None
+            self._crcs[file.path] = crc
+        return self._crcs[file.path]
 
     def _handle(self, path: Path) -> zipfile.ZipFile:
         handles = self._local.__dict__.setdefault('handles', {})
@@ -161,7 +187,12 @@ def _zip_files(path: Path, parts: tuple[str, ...]) -> Iterator[SourceFile]:
             continue
         if member.flag_bits & 1:
             raise UserError(f'{path} is encrypted (member {member.filename!r}); unpack it first')
-        yield SourceFile((*parts, *names), member.file_size, path, member.filename, changed)
+        yield SourceFile((*parts, *names), member.file_size, path, member.filename, changed, member.CRC)
+
+
+def _published(stem: str) -> str:
+    """The name of a zip file without what a browser adds to a second download: ``a (1)`` to ``a``."""
+    return re.sub(r'\s*\(\d+\)$', '', stem)
 
 
 def _damaged(path: Path, error: BaseException) -> UserError:

@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -39,7 +41,8 @@ def split_sizes(total: int, ratio: tuple[int, ...]) -> tuple[int, ...]:
     ends = [(2 * total * share + sum(ratio)) // (2 * sum(ratio)) for share in accumulate(ratio)]  # halves round up
     sizes = tuple(end - start for start, end in zip([0, *ends], ends))  # noqa: B905 (one start too many)
     if 0 in sizes:
-        raise UserError(f'{total} images cannot be split {":".join(map(str, ratio))}: a part would be empty')
+        raise UserError(f'{total} image{"s" * (total != 1)} cannot be split {":".join(map(str, ratio))}: a part would '
+                        'be empty')
     return sizes
 
 
@@ -75,7 +78,8 @@ def read_split_file(path: str | os.PathLike) -> dict[str, str]:
             ``test.txt``, a name a line. Val or test may be missing.
 
     Raises:
-        UserError: it cannot be read, an unknown split, a name in two places, nothing for training; with the line.
+        UserError: it cannot be read, an unknown split, a name or a split of JSON in two places, nothing for
+            training; with the line.
     """
     path, result, places = Path(path), {}, {}
     for place, split, name in _entries(path):
@@ -104,7 +108,7 @@ def _entries(path: Path) -> Iterator[tuple[str, str, str]]:
                 for number, line in _lines(file):
                     yield f'{file}, line {number}', file.stem, line
         elif path.suffix.lower() == '.json':
-            content = json.loads(path.read_text(encoding='utf-8-sig'))
+            content = json.loads(path.read_text(encoding='utf-8-sig'), object_pairs_hook=partial(_without_twins, path))
             if not isinstance(content, dict) or not all(
                     isinstance(names, list) and all(isinstance(name, str) for name in names)
                     for names in content.values()):
@@ -124,6 +128,15 @@ def _entries(path: Path) -> Iterator[tuple[str, str, str]]:
         if isinstance(error, UserError):
             raise
         raise UserError(f'cannot read {path}: {" ".join(str(error).split())}') from None
+
+
+def _without_twins(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; of a key that is there twice Python would take the last and say nothing."""
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            raise UserError(f'{path}: "{key}" is there {"twice" if count == 2 else f"{count} times"}; put its names '
+                            'into one list')
+    return dict(pairs)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,16 +1,25 @@
 """Loading of binary masks that checks their values."""
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import mmcv
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine import fileio
+from PIL import Image
 
 from ...errors import UserError
 from ...registry import TRANSFORMS
+from ..converters.pixels import turn
 from .loading import image_problem
+
+_TURNS = {
+    Image.Transpose.FLIP_LEFT_RIGHT: np.fliplr, Image.Transpose.FLIP_TOP_BOTTOM: np.flipud,
+    Image.Transpose.TRANSPOSE: np.transpose, Image.Transpose.TRANSVERSE: lambda mask: np.rot90(mask, 2).T,
+    Image.Transpose.ROTATE_90: np.rot90, Image.Transpose.ROTATE_180: lambda mask: np.rot90(mask, 2),
+    Image.Transpose.ROTATE_270: lambda mask: np.rot90(mask, 3)}
 
 
 @TRANSFORMS.register_module()
@@ -18,7 +27,8 @@ class LoadBinaryMask(BaseTransform):
     """Load a mask of two classes into ``gt_seg_map`` (H×W, uint8, 0 and 1), in place of mmseg's ``LoadAnnotations``.
 
     mmseg takes the 255 of a 0/255 mask for "ignore", so that an all-background prediction scores 100 %. Here a mask
-    holds 0 and 1, or else a threshold is declared. A colour mask is reduced if it is grey.
+    holds 0 and 1, or else a threshold is declared. A colour mask is reduced if it is grey. A mask with an EXIF
+    orientation is turned upright, as images are when they are loaded in colour or grey.
 
     Args:
         threshold: None: the values must be 0 and 1. A number: values above it are foreground (127 for 0/255 masks,
@@ -55,10 +65,26 @@ class LoadBinaryMask(BaseTransform):
         mask = None if problem else mmcv.imfrombytes(data, flag='unchanged', backend=self.imdecode_backend)
         if mask is None:
             raise UserError(f'cannot read the mask {path}: {problem or "it is damaged, or in an unknown format"}')
-        return grey(mask, path)
+        return upright(grey(mask, path), data)
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(threshold={self.threshold})'
+
+
+def upright(mask: np.ndarray, data: bytes) -> np.ndarray:
+    """Apply the EXIF orientation that a JPEG or PNG file has; decoders leave it in a mask, which is read unchanged.
+
+    Args:
+        mask: ``(H, W)``, as stored.
+        data: the content of the file.
+    """
+    if b'eXIf' not in data and b'Exif\0\0' not in data:  # cheap: Pillow looks behind the pixels of a PNG, too
+        return mask
+    try:
+        method = turn(Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')))
+    except OSError:  # another format: the decoder turned it, as it does an image of that format, or does neither
+        return mask
+    return mask if method is None else np.ascontiguousarray(_TURNS[method](mask))
 
 
 def grey(mask: np.ndarray, path: str | Path) -> np.ndarray:
