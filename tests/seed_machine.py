@@ -1,7 +1,9 @@
-"""What stands in for the trainings of several seeds."""
+"""A training of seconds on images of two classes, and what stands in for the trainings of several seeds."""
 import json
 from pathlib import Path
 
+import cv2
+import numpy as np
 import torch
 
 TINY = '''
@@ -32,6 +34,23 @@ default_hooks = dict(checkpoint=dict(
     type='CheckpointHook', by_epoch=False, interval=1, max_keep_ckpts=1, save_best='mIoU', rule='greater'))
 log_processor = dict(by_epoch=False)
 '''
+
+
+def write_pairs(root: Path, images: int = 2) -> Path:
+    """``images`` pairs of 32×32 in each of train, val and test: a bright rectangle, and a mask of 0 and 1."""
+    rng = np.random.default_rng(0)
+    for split in ('train', 'val', 'test'):
+        for kind in ('images', 'masks'):
+            (root / kind / split).mkdir(parents=True)
+        for number in range(images):
+            mask = np.zeros((32, 32), np.uint8)
+            y, x = rng.integers(2, 14, 2)
+            mask[y:y + 14, x:x + 16] = 1
+            image = rng.integers(0, 90, (32, 32, 3), dtype=np.uint8) + mask[..., None] * 120
+            name = f'{split}{number}.png'
+            cv2.imwrite(str(root / 'images' / split / name), image)
+            cv2.imwrite(str(root / 'masks' / split / name), mask)
+    return root
 
 
 class Machine:

@@ -14,8 +14,9 @@ from tiny import KCLA, error_of, write_coco, write_detector
 from torch._utils import ExceptionWrapper
 
 from mmkcla.cli import main
-from mmkcla.cli.common import load_config, parse_option
+from mmkcla.cli.common import load_config
 from mmkcla.cli.errors import explain, explain_unregistered, guarded
+from mmkcla.cli.options import parse_option
 from mmkcla.cli.quiet import import_hosts
 from mmkcla.compat import loaded_versions, version_notes
 from mmkcla.errors import UserError

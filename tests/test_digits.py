@@ -35,6 +35,6 @@ def test_unknown_split():
 
 def test_config_trains_a_step(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(['train', 'kcla-resnet20_digits', '--cfg-options', 'train_cfg.max_epochs=1', 'max_epochs=2',
+    assert main(['train', 'kcla-resnet20_digits', '--cfg-options', 'train_cfg.max_epochs=1',
                  'train_dataloader.dataset.indices=128', 'train_cfg.val_interval=1']) == 0
     assert (tmp_path / 'work_dirs' / 'kcla-resnet20_digits' / 'curves.png').is_file()

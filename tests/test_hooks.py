@@ -20,7 +20,7 @@ from torch import nn
 
 from mmkcla.engine.files import whole_file, write_json
 from mmkcla.engine.hooks import AtomicCheckpointHook, CurvesHook
-from mmkcla.engine.hooks.curves import draw_curves, read_table, write_table
+from mmkcla.engine.hooks.curves import draw_curves, main_metrics, read_table, write_table
 
 
 class Line(BaseModel):
@@ -139,6 +139,42 @@ def test_table_survives_odd_files(tmp_path) -> None:
     draw_curves(tmp_path / 'a.png', rows, 'title')  # NaN and a single point do not stop it
     draw_curves(tmp_path / 'b.png', [dict(epoch=1, iter=1)], 'nothing to draw')
     assert (tmp_path / 'a.png').exists() and not (tmp_path / 'b.png').exists()
+
+
+def test_what_a_picture_has_room_for() -> None:
+    scores = ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc')
+    medical = [f'val/{score}_{kind}' for kind in ('pooled', 'mean') for score in scores]
+    medical += ['val/DSC_mean_lo', 'val/DSC_mean_hi', 'val/failed_share', 'val/empty_truth']
+    assert main_metrics(medical, ['failed_share', 'DSC_mean', 'gone']) == [
+        'val/failed_share', 'val/DSC_mean', 'val/IoU_pooled', 'val/DSC_pooled', 'val/mIoU_pooled', 'val/IoU_mean']
+    coco = [f'val/coco/{kind}_mAP{end}' for kind in ('bbox', 'segm') for end in ('', '_50', '_75', '_s', '_m', '_l')]
+    assert main_metrics(coco) == [name for name in coco if not name.endswith(('_s', '_m', '_l'))]
+    assert main_metrics(['val/accuracy/top1', 'val/accuracy/top5']) == ['val/accuracy/top1', 'val/accuracy/top5']
+    assert main_metrics([f'val/EPE{number}' for number in range(9)]) == [f'val/EPE{number}' for number in range(6)]
+    assert main_metrics([]) == []
+
+
+def test_the_picture_of_many_metrics(tmp_path, monkeypatch) -> None:
+    """The six curves in six colours, the axis around them, and plain numbers beside a rate that hardly moves."""
+    from matplotlib.figure import Figure
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, 'savefig', lambda self, *args, **kwargs: figures.append(self) or save(
+        self, *args, **kwargs))
+    names = [f'{score}_{kind}' for kind in ('pooled', 'mean') for score in ('IoU', 'DSC', 'mIoU', 'Sens')]
+    rows = [{'epoch': 1, 'iter': number, 'train/loss': 1 / number, 'train/lr': 1e-3 - number * 1e-9,
+             'val/failed_share': 0., 'val/large': -1, **{f'val/{name}': .8 + number / 100 for name in names}}
+            for number in range(1, 9)]
+    draw_curves(tmp_path / 'a.png', rows, 'title', ['DSC_pooled'])
+    loss, rate, validation = figures[0].axes
+    assert [line.get_label() for line in validation.lines] == [
+        'DSC_pooled', 'IoU_pooled', 'mIoU_pooled', 'IoU_mean', 'DSC_mean', 'mIoU_mean']
+    assert len({line.get_color() for line in validation.lines}) == 6
+    assert .79 < validation.get_ylim()[0] < .82 and .87 < validation.get_ylim()[1] < .9
+    figures[0].canvas.draw()
+    assert [axis.yaxis.get_major_formatter().get_offset() for axis in (loss, validation)] == ['', '']
+    assert rate.yaxis.get_major_formatter().offset == 0 and rate.get_ylim()[0] == 0
+    assert rate.get_ylim()[1] == pytest.approx(1.1e-3, rel=1e-3)
 
 
 def test_a_loss_that_is_not_finite_is_warned_of_once(tmp_path, caplog) -> None:

@@ -7,32 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
-from seed_machine import TINY, Machine
+from seed_machine import TINY, Machine, write_pairs
 from tiny import error_of
 
 from mmkcla.cli import main, seeds
 from mmkcla.engine import seeds as records
 
 ROOT = Path(__file__).parents[1]
+
+
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-    root, rng = tmp_path_factory.mktemp('data'), np.random.default_rng(0)
-    for split in ('train', 'val', 'test'):
-        for kind in ('images', 'masks'):
-            (root / kind / split).mkdir(parents=True)
-        for number in range(2):
-            mask = np.zeros((32, 32), np.uint8)
-            y, x = rng.integers(2, 14, 2)
-            mask[y:y + 14, x:x + 16] = 1
-            image = rng.integers(0, 90, (32, 32, 3), dtype=np.uint8) + mask[..., None] * 120
-            name = f'{split}{number}.png'
-            cv2.imwrite(str(root / 'images' / split / name), image)
-            cv2.imwrite(str(root / 'masks' / split / name), mask)
-    return root
+    return write_pairs(tmp_path_factory.mktemp('data'))
 
 
 @pytest.fixture
@@ -89,6 +78,29 @@ def test_finished_seeds_stay_and_new_ones_join(config, machine, capsys):
     assert list(table()) == ['1', '0', 'mean', 'sd', 'n'] and table()['n']['DSC_pooled'] == '2'
 
 
+def test_seeds_of_earlier_calls_are_listed_after_those_asked_for(config, machine):
+    assert main(['seeds', config, '--seeds', '1', '0']) == 0
+    assert main(['seeds', config, '--seeds', '2']) == 0
+    rows, report = table(), Path('work_dirs/tiny/results.md')
+    assert list(rows) == ['2', '0', '1', 'mean', 'sd', 'n']
+    assert [rows[seed]['DSC_pooled'] for seed in '201'] == ['0.9', '0.5', '0.7']
+    assert float(rows['mean']['DSC_pooled']) == pytest.approx(0.7)
+    assert rows['0']['checkpoint'] == BEST and '3 of 3 seeds are done.' in report.read_text()
+    assert '* test: plain, best checkpoint\n' in report.read_text()
+    assert main(['seeds', config, '--seeds', '0', '--tta', '--checkpoint', 'last']) == 0
+    assert list(table()) == ['0', 'mean', 'sd', 'n']  # the others' results are of another test
+    assert '* test: test-time augmentation, last checkpoint\n' in report.read_text()
+    assert main(['seeds', config, '--seeds', '1']) == 0
+    assert list(table()) == ['1', '2', 'mean', 'sd', 'n']
+    for folder in ('seed_02', 'seed_x', 'seed_7'):  # of others, and one without a record
+        Path('work_dirs/tiny', folder).mkdir()
+    assert main(['seeds', config, '--seeds', '1']) == 0 and list(table()) == ['1', '2', 'mean', 'sd', 'n']
+    machine.fails = {3: 'train'}
+    assert main(['seeds', config, '--seeds', '3']) == 1
+    assert [row['status'] for row in table().values()][:3] == [
+        'training failed (exit code 2): the data are gone', 'done', 'done']
+
+
 def test_a_failing_seed_is_told_and_the_rest_go_on(config, machine, capsys):
     machine.fails = {0: 'train', 1: 'test'}
     assert main(['seeds', config, '--seeds', '0', '1', '2']) == 1
@@ -107,9 +119,10 @@ def test_a_failing_seed_is_told_and_the_rest_go_on(config, machine, capsys):
     assert machine.take() == ['train 0', f'test 0 {BEST}', f'test 1 {BEST}']
 
 
-def test_an_interrupted_seed_is_resumed(config, machine):
+def test_an_interrupted_seed_is_resumed(config, machine, capsys):
     machine.fails = {1: 'killed in train'}
     assert main(['seeds', config, '--seeds', '0', '1', '2']) == 130
+    assert capsys.readouterr().err == 'interrupted; the same command goes on\n'
     assert machine.take() == ['train 0', f'test 0 {BEST}', 'train 1']
     assert [row['status'] for row in table().values()][:3] == ['done', 'pending', 'pending']
     machine.fails = {}

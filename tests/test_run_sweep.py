@@ -71,6 +71,9 @@ def test_goes_on_where_it_was(configs, machine):
     assert machine.take()[:2] == ['train 1 resumed', 'test 1 best_mIoU_iter_1.pth']
     assert main(['sweep', *configs, '--seeds', '0', '1']) == 0 and machine.take() == []
     assert main(['sweep', *configs, '--seeds', '0', '1', '2']) == 0 and len(machine.take()) == 4
+    # a row is of the seeds asked for, although the config's own results list all
+    assert main(['sweep', *configs, '--seeds', '0']) == 0 and table()['first']['seeds'] == '1'
+    assert '3 of 3 seeds are done.' in Path('work_dirs/sweep/first/results.md').read_text()
 
 
 def test_what_fails_is_told_and_the_rest_go_on(configs, machine, capsys):

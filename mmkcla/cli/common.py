@@ -21,7 +21,9 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """``config`` and ``--cfg-options``."""
     parser.add_argument('config', help='config: a path, or the name of one that ships with the package')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                        help='change entries of the config, as model.backbone.depth=18; lists as a=[1,2]')
+                        help='change entries of the config, as model.backbone.depth=18; lists as a=[1,2]; dicts as '
+                             '"a=dict(type=\'X\', n=1)", merged into what is there (with _delete_=True in place of '
+                             'it); data_root=DIR moves every path below the old one')
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,40 +57,39 @@ def load_config(name: str, options: list[str]) -> 'Config':
             root = root.__cause__ or root.__context__
         reason = ' '.join((f'{root} ({error})' if root is not error else str(error)).split()) or 'no message'
         raise UserError(f'cannot read the config {path}: {type(error).__name__}: {reason}') from error
-    changes = dict(parse_option(option) for option in options)
-    new = [key for key in changes if not _has(config, key)]
-    if new:
-        note(f'--cfg-options: {", ".join(new)} not in the config so far; added')
-    try:
-        config.merge_from_dict(changes)
-    except (TypeError, KeyError, ValueError, IndexError) as error:
-        raise UserError(f'--cfg-options {" ".join(options)}: {" ".join(str(error).split())}') from error
+    from .options import merge_options
+    merge_options(config, options)
     return config
 
 
-def parse_option(option: str) -> tuple[str, Any]:
-    """``'a.b=[1,2]'`` -> ``('a.b', [1, 2])``, with mmengine's rules for values."""
-    from mmengine.config import DictAction
-    key, equals, value = option.partition('=')
-    if not equals or not key:
-        raise UserError(f'--cfg-options takes KEY=VALUE, got {option!r}')
-    try:
-        return key, DictAction._parse_iterable(value)
-    except AssertionError as error:
-        raise UserError(f'--cfg-options {option}: {error}') from error
+def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')) -> None:
+    """Build the evaluators once, so that a wrong option is not found after hours; see too that ``save_best`` is among
+    the metrics, where the evaluators know their names.
 
+    Call it with the host libraries imported.
 
-def _has(config: Any, dotted: str) -> bool:
-    for key in dotted.split('.'):
-        if isinstance(config, (list, tuple)):
-            if not key.isdigit() or int(key) >= len(config):
-                return False
-            config = config[int(key)]
-        elif not hasattr(config, 'get') or key not in config:
-            return False
-        else:
-            config = config[key]
-    return True
+    Raises:
+        UserError: for an option that an evaluator refuses, or an unknown ``save_best``.
+    """
+    import copy
+
+    from mmengine.registry import METRICS
+    for split in splits:
+        evaluators = config.get(f'{split}_evaluator')
+        if not evaluators or config.get(f'{split}_dataloader') is None:
+            continue
+        metrics = []
+        with METRICS.switch_scope_and_registry(config.get('default_scope')) as registry:
+            for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
+                try:
+                    metrics.append(registry.build(copy.deepcopy(evaluator)))
+                except OSError:  # its files are another check's, and those of the test may be elsewhere
+                    return
+        names = [getattr(metric, 'names', None) for metric in metrics]
+        checkpoint = (config.get('default_hooks') or {}).get('checkpoint') or {}
+        if split == 'val' and all(names) and (wanted := checkpoint.get('save_best')) not in (None, 'auto'):
+            from ..engine.hooks.checkpoint import check_save_best
+            check_save_best([wanted] if isinstance(wanted, str) else wanted, [name for some in names for name in some])
 
 
 def section(config: Any, key: str, default: Any = None) -> Any:

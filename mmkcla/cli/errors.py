@@ -3,6 +3,7 @@ import contextlib
 import errno
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -33,8 +34,8 @@ def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = 
     """
     try:
         return run(args) or 0
-    except KeyboardInterrupt:
-        print('interrupted', file=sys.stderr)
+    except KeyboardInterrupt as stop:  # with a word on how to go on, where there is one
+        print('interrupted' + (f'; {stop}' if str(stop) else ''), file=sys.stderr)
         return 130
     except Exception as error:
         line = explain(error)
@@ -68,6 +69,8 @@ def explain(error: BaseException) -> str | None:
         return _explain_os(error)
     if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
         return f'config: {_one_line(text)}'
+    if isinstance(error, (AssertionError, TypeError, ValueError)) and (part := _part_being_built(error)):
+        return f'config: {part}: {_one_line(text) or "refused without a word (--traceback shows where)"}'
     if _is_out_of_memory(error):
         return ('the GPU is out of memory: lower train_dataloader.batch_size or the image size, or train with --amp '
                 f'({_one_line(text).split(". ")[0]})')
@@ -139,6 +142,26 @@ def _explain_os(error: OSError) -> str:
 def _raised_by_a_config(error: BaseException) -> bool:
     """Whether mmengine's builder was at work: the keyword came from a config, maybe through a super().__init__."""
     return any(frame.name == 'build_from_cfg' for frame in traceback.extract_tb(error.__traceback__)[-4:])
+
+
+def _part_being_built(error: BaseException) -> str:
+    """What mmengine's builder was building when it met the error, as ``EncoderDecoder.decode_head (FCNHead)``; empty
+    if it was at nothing."""
+    parts = [frame.f_locals.get('cfg') for frame, _ in traceback.walk_tb(error.__traceback__)
+             if frame.f_code.co_name == 'build_from_cfg']
+    parts = [part for part in parts if hasattr(part, 'get')]
+    if not parts:
+        return ''
+    path = [_kind(parts[0])]
+    for outer, inner in itertools.pairwise(parts):
+        keys = [key for key, value in outer.items() if hasattr(value, 'get') and _kind(value) == _kind(inner)]
+        path.append(str(keys[0]) if keys else _kind(inner))
+    return path[0] if len(path) == 1 else f'{".".join(path)} ({_kind(parts[-1])})'
+
+
+def _kind(part: Any) -> str:
+    kind = part.get('type')
+    return str(getattr(kind, '__name__', kind))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -2,7 +2,8 @@
 
 Each seed is trained and tested in processes of its own, in <work-dir>/seed_<N>, the best checkpoint of its validation
 (save_best in the config) or else the last one on the test set. <work-dir>/results.csv and results.md have the metrics
-of each seed, their mean and their sample standard deviation (n - 1). Started again, it goes on where it was: finished
+of each seed, their mean and their sample standard deviation (n - 1), the seeds of earlier calls with the same training
+and test among them. Started again, it goes on where it was: finished
 seeds stay as they are, half-done ones are resumed, and a folder of another config is refused. A seed that fails is
 reported, the others go on, and the exit code is 1.
 """
@@ -74,7 +75,8 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
     """Train and test what is not done yet, keeping ``results.csv`` and ``results.md`` up to date.
 
     Returns:
-        What came of each seed (pending all of them in a dry run), and notes for the report.
+        What came of each seed (pending all of them in a dry run), then of the seeds of other calls that are done with
+        the same training and test; and notes for the report.
     """
     check_arguments(args)
     config = load_config(args.config, args.cfg_options)
@@ -85,7 +87,7 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
     if args.launcher != 'none' and args.gpus is None:
         args.gpus = _devices()
 
-    from ..engine.seeds import SeedFolder, SeedResult, fingerprint, test_parts, training_parts
+    from ..engine.seeds import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, training_parts
     work_dir = work_dir_of(args, config)
     training = training_parts(config, amp=args.amp, auto_scale=args.auto_scale_lr,
                               processes=args.gpus if args.launcher != 'none' else None)
@@ -103,9 +105,12 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
         return [SeedResult(folder.seed) for folder in folders], []
 
     check_writable(work_dir, '--work-dir')
-    results = [SeedResult(folder.seed, 'done', _checkpoint_name(folder), folder.metrics)
-               if folder.tested(test) and not args.test_only else SeedResult(folder.seed) for folder in folders]
+    results = [folder.result() if folder.tested(test) and not args.test_only else SeedResult(folder.seed)
+               for folder in folders]
+    others = [folder.result() for folder in other_seeds(work_dir, args.seeds) if folder.tested(test)]
+    kind = 'best' if args.checkpoint == 'best' and _save_best(config) else 'last'
     notes = [f'config {args.config}' + (f' --cfg-options {shlex.join(args.cfg_options)}' if args.cfg_options else ''),
+             f'test: {"test-time augmentation" if args.tta else "plain"}, {kind} checkpoint',
              f'fingerprints: training {fingerprint(training)}, test {test}']
     with stopping_in_order():
         for number, (folder, result) in enumerate(zip(folders, results, strict=True), start=1):
@@ -118,8 +123,8 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
             except UserError as error:
                 result.status = ' '.join(str(error).split())
                 print(f'error: seed {folder.seed}: {result.status}', file=sys.stderr)
-            write_results(work_dir, Path(config.filename).stem, results, notes)
-    return results, notes
+            write_results(work_dir, Path(config.filename).stem, [*results, *others], notes)
+    return [*results, *others], notes
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -250,10 +255,6 @@ def _save_best(config: 'Config') -> str | None:
     return (wanted[0] if wanted else None) if isinstance(wanted, (list, tuple)) else wanted
 
 
-def _checkpoint_name(folder: 'SeedFolder') -> str:
-    return str(folder.record.get('checkpoint') or '')
-
-
 def _devices() -> int:
     import torch
     if count := torch.cuda.device_count():
@@ -309,18 +310,20 @@ def run_process(command: list[str]) -> tuple[int, str]:
 
 @contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """While the block runs, SIGTERM stops it as Ctrl-C does, and the process that trains with it."""
+    """While the block runs, SIGTERM stops it as Ctrl-C does, and the process that trains with it; either says how to
+    go on."""
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
+    alone = threading.current_thread() is not threading.main_thread()
+    before = None if alone else signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt('the same command goes on') from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if not alone:
+            signal.signal(signal.SIGTERM, before)
 
 
 def write_results(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[str]) -> None:

@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
             own = copy.copy(args)
             own.config, own.work_dir = config, str(work_dir / row.config)
             try:
-                row.results, _ = run_all(own)
+                results, _ = run_all(own)
+                row.results = [result for result in results if result.seed in args.seeds]  # each row of the same ones
             except UserError as error:
                 row.error = ' '.join(str(error).split())
                 print(f'error: {row.config}: {row.error}', file=sys.stderr)

@@ -1,16 +1,18 @@
 """Evaluate a checkpoint on the test set of a config.
 
 The checkpoint is compared with the model first, and one that fits only in part is refused. The metrics go to
-metrics.json in the work dir.
+metrics.json in the work dir, and what they are of (checkpoint, config, options, versions) to metrics_info.json.
+mmkcla.BinarySegMetric leaves a table with a row an image, and pictures of the worst, in <work-dir>/evaluation.
 """
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .common import (
     add_config_arguments,
     add_run_arguments,
+    check_evaluators,
     check_writable,
     load_config,
     note,
@@ -33,7 +35,7 @@ _DUMP = {'mmdet': 'mmdet.DumpDetResults'}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``mmkcla test``."""
     add_config_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint (.pth or .safetensors): a path or an http address')
+    parser.add_argument('checkpoint', nargs='+', help='checkpoint (.pth or .safetensors): a path or an http address')
     add_run_arguments(parser)
     parser.add_argument('--out', metavar='FILE.pkl', help='write the predictions as the host libraries do')
     parser.add_argument('--show-dir', help='draw predictions beside the ground truth into this folder')
@@ -45,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate; see :func:`add_arguments`."""
-    check_checkpoint(args.checkpoint)
+    checkpoint = only_one(args.checkpoint)
+    check_checkpoint(checkpoint)
     if args.out and not args.out.endswith(('.pkl', '.pickle')):
         raise UserError(f'--out must end with .pkl or .pickle, got {args.out}')
     for folder, option in ((args.work_dir, '--work-dir'), (args.show_dir, '--show-dir'),
@@ -63,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_checks:
         from ..datasets.check import check_config
         check_config(config, ('test',))
+        check_evaluators(config, ('test',))
     evaluate_only(config)
     if args.show_dir and args.tta and host == 'mmpretrain':
         raise UserError('--show-dir: mmpretrain draws what the model was given, and --tta gives it two images for one; '
@@ -72,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tta:
         from .tta import use_tta
         use_tta(config, host)
+    reports = report_into(config, work_dir)
     if args.out:
         evaluators = config.test_evaluator
         config.test_evaluator = [*(evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]),
@@ -79,18 +84,63 @@ def run(args: argparse.Namespace) -> int:
 
     from mmengine.dist import is_main_process
 
+    from ..engine.drawing import skip_what_cannot_be_drawn
     from ..engine.files import write_json
+    from ..engine.measured import INFO, METRICS, run_info
     from ..engine.runner import build_runner
-    config.load_from = args.checkpoint
+    config.load_from = checkpoint
     runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT)
     quiet_logger(runner.logger)
+    if args.show_dir:
+        skip_what_cannot_be_drawn(runner)
     metrics = runner.test()
     if is_main_process():
-        write_json(work_dir / 'metrics.json', metrics)
-        print(f'metrics: {work_dir / "metrics.json"}')
+        write_json(work_dir / METRICS, metrics)
+        write_json(work_dir / INFO, run_info(checkpoint, runner.loaded, config=config.filename, tta=args.tta,
+                                             cfg_options=args.cfg_options, allow_partial=args.allow_partial))
+        print(f'metrics: {work_dir / METRICS} (what they are of: {INFO})')
+        for folder in reports:
+            print(f'per image: {folder}')
+        if args.show_dir:
+            print(f'pictures: {pictures_folder(host, args.show_dir)}')
         if not metrics:
             note('the evaluator gave no metrics; it does so where the model predicts nothing')
     return 0
+
+
+def only_one(checkpoints: list[str]) -> str:
+    """The checkpoint; a pattern may have become several.
+
+    Raises:
+        UserError: there are several.
+    """
+    if len(checkpoints) > 1:
+        count = {2: 'two', 3: 'three'}.get(len(checkpoints), str(len(checkpoints)))
+        raise UserError(f'{count} checkpoints given: {", ".join(checkpoints)}; name one')
+    return checkpoints[0]
+
+
+def report_into(config: 'Config', work_dir: Path) -> list[Path]:
+    """Have each ``BinarySegMetric`` without an ``out_dir`` write its tables and pictures below ``work_dir``.
+
+    Returns:
+        The folders of all of them.
+    """
+    evaluators = config.test_evaluator
+    folders: list[Path] = []
+    for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
+        if not _is_binary_metric(evaluator):
+            continue
+        if evaluator.get('out_dir') is None:
+            number = len(folders) + 1
+            evaluator['out_dir'] = str(work_dir / ('evaluation' if number == 1 else f'evaluation_{number}'))
+        folders.append(Path(evaluator['out_dir']))
+    return folders
+
+
+def _is_binary_metric(evaluator: Any) -> bool:
+    kind = evaluator.get('type') if hasattr(evaluator, 'get') else None
+    return getattr(kind, '__name__', str(kind)) in ('BinarySegMetric', 'mmkcla.BinarySegMetric')
 
 
 def check_checkpoint(name: str) -> None:
@@ -143,3 +193,8 @@ def draw_into(config: 'Config', host: str | None, folder: str) -> None:
         section(visualizer, 'vis_backends', [dict(type='LocalVisBackend')])
     else:
         hook.update(enable=True, interval=1, out_dir=folder)
+
+
+def pictures_folder(host: str | None, folder: str) -> Path:
+    """Where below ``--show-dir`` the host puts its pictures."""
+    return Path(folder) / 'vis_data' / 'vis_image' if host == 'mmseg' else Path(folder)

@@ -13,6 +13,7 @@ from ..errors import UserError
 from .common import (
     add_config_arguments,
     add_run_arguments,
+    check_evaluators,
     check_writable,
     load_config,
     note,
@@ -60,12 +61,14 @@ def run(args: argparse.Namespace) -> int:
         if config.get(key) is None:
             raise UserError(f'config {config.filename} has no {key!r}; it cannot be trained')
     check_numbers(config)
+    check_preprocessor(config)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
     tidy_dataloaders(config, prepare_hosts(config))
     if not args.no_checks:
         from ..datasets.check import check_config
         check_config(config, ('train', 'val'))
+        check_evaluators(config)
     if args.seed is not None:
         section(config, 'randomness')['seed'] = args.seed
     if args.amp:
@@ -96,6 +99,23 @@ def check_numbers(config: 'Config') -> None:
         value = (config.get(part) or {}).get(name)
         if value is not None and not (isinstance(value, int) and value >= low):
             raise UserError(f'{place}={value!r} must be a whole number of at least {low}')
+
+
+def check_preprocessor(config: 'Config') -> None:
+    """See that mmseg's preprocessor knows how to make images of one size, which it asks for at the first batch.
+
+    Raises:
+        UserError: it has both a size and a divisor, or neither.
+    """
+    place = 'model.data_preprocessor' if config.model.get('data_preprocessor') else 'data_preprocessor'
+    part = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}
+    if not _is_named(part, 'SegDataPreProcessor'):
+        return
+    size, divisor = part.get('size'), part.get('size_divisor')
+    if (size is None) == (divisor is None):
+        raise UserError(f'{place} has {"neither size nor" if size is None else "both size and"} size_divisor; give one '
+                        f'of them: --cfg-options {place}.size=(256,256) {place}.size_divisor=None pads a batch to '
+                        f'height and width, {place}.size=None {place}.size_divisor=32 to a multiple')
 
 
 def use_amp(config: 'Config') -> None:

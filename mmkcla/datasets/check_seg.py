@@ -6,6 +6,8 @@ from typing import Any
 
 from ..errors import UserError
 
+WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
+
 
 def check_binary_seg(dataset: Any, model: dict) -> None:
     """Folders, and what :func:`mmkcla.datasets.verify.verify` finds quickly, of a ``BinarySegDataset``.
@@ -26,7 +28,10 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
     folder = Path(root) / 'images' / split
     if not folder.is_dir():
         there = sorted(path.name for path in (Path(root) / 'images').glob('*') if path.is_dir())
-        raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}')
+        without = ''
+        if split == 'val' and there:
+            without = f'; without a val set (--split 7:3) train with --cfg-options {WITHOUT_VAL}'
+        raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
     if Path(root) not in dataset.cache:
         from .verify import verify
         dataset.cache[Path(root)] = verify(Path(root), quick=True)

@@ -6,7 +6,7 @@ from urllib.parse import urlparse
 
 import torch
 from mmengine.device import get_device
-from mmengine.dist import barrier, is_main_process
+from mmengine.dist import barrier, get_world_size, is_main_process
 from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import CheckpointLoader, Runner
@@ -24,6 +24,7 @@ class CheckedRunner(Runner):
 
     required = 'some'
     hint = ''  # at the end of the refusal
+    loaded: dict[str, Any] = {}  # epoch and iteration of the checkpoint last read, where it says so
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
                         revise_keys: list | None = None) -> dict:
@@ -36,6 +37,8 @@ class CheckedRunner(Runner):
             return super().load_checkpoint(filename, map_location=map_location, strict=strict)
         checkpoint = read_checkpoint(download(filename))
         state_dict = state_dict_of(checkpoint)
+        meta = checkpoint.get('meta') if isinstance(checkpoint.get('meta'), dict) else {}
+        self.loaded = {name: meta[name] for name in ('epoch', 'iter') if name in meta}
         model = inner_model(self.model)
         report = compare(model, state_dict)
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
@@ -46,6 +49,12 @@ class CheckedRunner(Runner):
         model.load_state_dict(checkpoint['state_dict'], strict=False)
         self._has_loaded = True
         return checkpoint
+
+    def build_train_loop(self, loop: Any) -> Any:
+        """As mmengine's; an epoch without an iteration, which would 'train' nothing, is refused."""
+        built = super().build_train_loop(loop)
+        check_iterations(built.dataloader)
+        return built
 
     def build_visualizer(self, visualizer: Any = None) -> Any:
         """As mmengine's, but each run has its own: one of a fixed name would go on writing to the folder of an
@@ -90,6 +99,30 @@ def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
     runner = runner_class.from_cfg(config)
     runner.required, runner.hint = required, hint
     return runner
+
+
+def check_iterations(dataloader: Any) -> None:
+    """See that a training's data give at least one iteration.
+
+    Raises:
+        UserError: they do not; with the numbers of images, processes and the batch.
+    """
+    sampler = getattr(dataloader, 'sampler', None)
+    if not hasattr(dataloader, '__len__') or 'Infinite' in type(sampler).__name__:  # which ends no epoch
+        return
+    try:
+        iterations, images = len(dataloader), len(dataloader.dataset)
+    except TypeError:  # a stream
+        return
+    if iterations:
+        return
+    if not images:
+        raise UserError('the training set has no images, so there would be no iteration; see train_dataloader.dataset')
+    processes = f' over {get_world_size()} processes' if get_world_size() > 1 else ''
+    least = max(1, images // get_world_size())
+    raise UserError(f'{images} image{"s" * (images > 1)}{processes}, batch {dataloader.batch_size}, drop_last: no '
+                    f'iteration; lower the batch (train_dataloader.batch_size={least} at most), or set '
+                    'train_dataloader.drop_last=False')
 
 
 def read_checkpoints_safely() -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,10 @@ class SeedFolder:
         """Whether the metrics are of the whole training, by the test of this fingerprint."""
         return self.trained and self.record.get('test') == test and bool(self.metrics)
 
+    def result(self) -> 'SeedResult':
+        """The last test's, as that of a seed that is done."""
+        return SeedResult(self.seed, 'done', str(self.record.get('checkpoint') or ''), self.metrics)
+
     def has_checkpoints(self) -> bool:
         """Whether there is anything that a training could go on from."""
         return any(self.path.glob('*.pth'))
@@ -128,6 +132,12 @@ class SeedFolder:
             more = f'; and {len(found) - 3} more' if len(found) > 3 else ''
             raise UserError(f'{self.path} is of another config ({"; ".join(found[:3])}{more}); choose another '
                             '--work-dir, or delete it to train anew')
+
+
+def other_seeds(work_dir: Path, asked: Collection[int]) -> list[SeedFolder]:
+    """The folders of seeds below ``work_dir`` but for those ``asked``, in order."""
+    matches = (re.fullmatch(r'seed_(0|[1-9]\d*)', path.name) for path in work_dir.glob('seed_*'))
+    return [SeedFolder(work_dir, seed) for seed in sorted({int(match[1]) for match in matches if match} - set(asked))]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class BinarySegMetric(BaseMetric):
         bootstrap: how many sets are drawn for the intervals; 0: no intervals.
         seed: of those draws.
         out_dir: a folder for ``per_image.csv`` and ``worst/``, pictures of the worst images by IoU (image | truth |
-            prediction), which are named in the log too; None: nothing is written.
+            prediction; none that is without a fault), which are named in the log too; None: nothing is written.
         worst: how many of them.
         collect_device, prefix, collect_dir: of mmengine's ``BaseMetric``.
 
@@ -107,6 +107,17 @@ class BinarySegMetric(BaseMetric):
         self.out_dir = None if out_dir is None else Path(out_dir)
         self._worst: list[dict] = []  # this process's worst records, in order
         self._warned: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of what :meth:`evaluate` returns with these arguments, known beforehand."""
+        names = list(summarise(np.zeros((1, 4)), self.empty))
+        if self.bootstrap:
+            names += score_intervals(np.ones((1, 4), np.int64), self.empty, 1)
+        names += ['HD95_mean'] * self.hd95 + ['BF1_mean'] * self.boundary_f1
+        if self.polyp_protocol:
+            names += protocol_scores(*np.ones((2, 1, LEVELS)))
+        return [f'{self.prefix}/{name}' if self.prefix else name for name in names]
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Count each sample; ``self.results`` gets a small record of it, no maps (but those of the worst)."""
@@ -248,7 +259,7 @@ class BinarySegMetric(BaseMetric):
         return scores, mask_at(truth, size).to(scores.device)
 
     def _keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
-        if math.isnan(_rank(record)[0]) or any(_rank(record) == _rank(other) for other in self._worst):
+        if not record['IoU'] < 1 or any(_rank(record) == _rank(other) for other in self._worst):
             return
         if len(self._worst) < self.worst or _rank(record) < _rank(self._worst[-1]):
             record['codes'] = outcome_map(prediction, foreground, valid)
@@ -285,9 +296,11 @@ class BinarySegMetric(BaseMetric):
                                                                                  strict=True)}
             rows.append(row)
         write_table(self.out_dir / TABLE, rows)
-        judged = [number for number, row in enumerate(rows) if not math.isnan(row['IoU'])]
-        worst = sorted(judged, key=lambda number: _rank(records[number]))[:self.worst]
+        faulty = [number for number, row in enumerate(rows) if row['IoU'] < 1]
+        worst = sorted(faulty, key=lambda number: _rank(records[number]))[:self.worst]
         if not worst:
+            if (self.out_dir / PICTURES).is_dir():
+                write_pictures(self.out_dir / PICTURES, [])  # those of an earlier evaluation go
             return
         listed = '\n'.join(f'  {rows[number]["IoU"]:.4f} {names[number]}' for number in worst)
         print_log(f'the {len(worst)} worst images by IoU, pictured in {self.out_dir / PICTURES} ({LEGEND}):\n{listed}',

@@ -134,3 +134,22 @@ def test_hosts_bce_is_the_formula():
     logits, labels = batch()
     expected = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
     torch.testing.assert_close(CrossEntropyLoss(use_sigmoid=True)(logits, labels, ignore_index=255), expected)
+
+
+@pytest.mark.parametrize('threshold', [0.5, 0.8])
+def test_accuracy_of_one_channel_is_at_the_threshold(threshold):
+    """mmseg's own would be the share of the background."""
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+    head = UNetHead((4, 8), (4,), num_classes=2, out_channels=1, threshold=threshold,
+                    loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=True))
+    truth = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 255, 0, 255]])
+    probability = torch.tensor([[.9, .7, .7, .1, .6], [.9, .9, .9, .1, .9]])
+    sample = SegDataSample(gt_sem_seg=PixelData(data=truth[None]))
+    losses = head.loss_by_feat(probability.logit()[None, None], [sample])
+    right = {0.5: 7, 0.8: 6}[threshold]  # of 8 counted: .6 is wrong at .5, the two .7 are at .8
+    assert losses['acc_seg'].item() == pytest.approx(100 * right / 8) and losses['loss_ce'] > 0
+    two = UNetHead((4, 8), (4,), num_classes=2, loss_decode=dict(type='CrossEntropyLoss'))
+    logits = torch.stack([torch.zeros(2, 5), probability.logit()])[None]
+    assert two.loss_by_feat(logits, [SegDataSample(gt_sem_seg=PixelData(data=truth[None]))])['acc_seg'].item() == \
+        pytest.approx(87.5, abs=1e-3)

@@ -13,7 +13,7 @@ from mmkcla.datasets.converters.motorcycle import convert
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 FULL, DEMO = CONFIGS / 'ea_psmnet' / 'ea-psmnet_4xb3-10e_sceneflow.py', CONFIGS / 'demo' / 'ea-psmnet_motorcycle.py'
-FAST = ['train_cfg.max_iters=2', 'max_iters=2', 'param_scheduler=None', 'train_cfg.val_interval=2',
+FAST = ['train_cfg.max_iters=2', 'param_scheduler=None', 'train_cfg.val_interval=2',
         'default_hooks.checkpoint.interval=2', 'train_dataloader.batch_size=2']
 
 

@@ -1,6 +1,7 @@
 """Checkpoints that are whole or absent, whenever a training is cut off."""
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 
+from ...errors import UserError
 from ...registry import HOOKS
 from ..files import PART_SUFFIX, whole_file
 
+EARLIER = 'earlier'  # folder of the best checkpoints of trainings before this one
 _BACKEND = 'mmkcla_whole_file'
 
 
@@ -24,6 +27,21 @@ class WholeFileBackend(LocalBackend):
 
 
 register_backend(_BACKEND, WholeFileBackend, force=True)
+
+
+def check_save_best(wanted: Sequence[str], metrics: Iterable[str]) -> None:
+    """See that the metrics by which the best checkpoint is chosen are among those there are.
+
+    Raises:
+        UserError: naming the first that is not, and all there are.
+    """
+    there = list(metrics)
+    for name in wanted:
+        if name not in there:
+            near = get_close_matches(name, there, n=1)
+            hint = f' (did you mean {near[0]!r}?)' if near else ''
+            raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a metric of the validation{hint}; '
+                            f'there are: {", ".join(there) or "none"}')
 
 
 @HOOKS.register_module()
@@ -44,12 +62,30 @@ class AtomicCheckpointHook(CheckpointHook):
         if is_main_process() and isinstance(self.file_backend, LocalBackend):
             for part in Path(self.out_dir).glob(f'.*.pth.*{PART_SUFFIX}'):
                 part.unlink(missing_ok=True)
+            if runner.iter == 0:  # not resumed
+                self._set_aside(runner)
+
+    def _set_aside(self, runner: Any) -> None:
+        """Move the best checkpoints of an earlier training out of the way: beside the new ones nobody tells which is
+        which."""
+        old = sorted(Path(self.out_dir).glob('best_*.pth'))
+        for path in old:
+            target, number = path.parent / EARLIER / path.name, 2
+            target.parent.mkdir(exist_ok=True)
+            while target.exists():
+                target, number = target.with_name(f'{path.stem}_{number}.pth'), number + 1
+            path.rename(target)
+        if old:
+            runner.logger.warning(f'{", ".join(path.name for path in old)} of an earlier training moved to '
+                                  f'{Path(self.out_dir) / EARLIER}')
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
         with self._deletions_last():
             super()._save_checkpoint_with_step(runner, step, meta)
 
     def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
+        wanted = [name for name in getattr(self, 'key_indicators', ()) if name != 'auto'] if self.save_best else []
+        check_save_best(wanted, metrics)
         with self._deletions_last():
             super()._save_best_checkpoint(runner, metrics)
 

@@ -2,6 +2,7 @@
 import csv
 import math
 import numbers
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,17 @@ class CurvesHook(Hook):
         write_table(folder / TABLE, self.rows)
         if draw and self._drawn != len(self.rows):
             self._drawn = len(self.rows)
-            draw_curves(folder / PICTURE, self.rows, Path(runner.work_dir).name)
+            draw_curves(folder / PICTURE, self.rows, Path(runner.work_dir).name, _chosen_by(runner))
 
 
-_NOT_DRAWN = ('_lo', '_hi', '/empty_truth', '/HD95_mean')
+def _chosen_by(runner: Any) -> list[str]:
+    """The metrics by which the best checkpoint is kept."""
+    return [name for hook in getattr(runner, 'hooks', ()) for name in getattr(hook, 'key_indicators', ())]
+
+
+_NOT_DRAWN = ('_lo', '_hi')
+_MAIN = ('dsc', 'iou', 'map', 'accuracy', 'top1')
+_MOST = 6
 
 
 def _is_number(value: Any) -> bool:
@@ -132,16 +140,33 @@ def read_table(path: Path) -> list[dict[str, float]]:
     return [{**row, 'epoch': int(row.get('epoch', 0)), 'iter': int(row['iter'])} for row in rows]
 
 
-def draw_curves(path: Path, rows: list[dict[str, float]], title: str) -> None:
-    """Draw losses, learning rate and validation metrics over the iterations, one panel each, into a PNG."""
+def main_metrics(names: Iterable[str], first: Sequence[str] = ()) -> list[str]:
+    """What a picture has room for: ``first``, then what most papers report, six at most; other ones (six too) only
+    where there are none of these.
+
+    Args:
+        names: columns of the table (``val/DSC_pooled``).
+        first: metrics without ``val/``.
+    """
+    names = [name for name in names if not name.endswith(_NOT_DRAWN)]
+    chosen = [f'val/{name}' for name in first if f'val/{name}' in names]
+    # of COCO's, the sizes of objects come last
+    main = sorted((name for name in names if any(part in name.lower() for part in _MAIN)),
+                  key=lambda name: name.endswith(('_s', '_m', '_l')))
+    return list(dict.fromkeys([*chosen, *main]))[:_MOST] or names[:_MOST]
+
+
+def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Sequence[str] = ()) -> None:
+    """Draw losses, learning rate and :func:`main_metrics` over the iterations, one panel each, into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     names = dict.fromkeys(name for row in rows for name in row if name not in ('epoch', 'iter'))
     losses = [name for name in names if name.startswith('train/') and 'loss' in name]
     rates = [name for name in names if name == 'train/lr' or name.endswith('.lr')]
-    # bounds and counts are in the table
-    metrics = [name for name in names if name.startswith('val/') and not name.endswith(_NOT_DRAWN)]
+    measured = [name for name in names if name.startswith('val/')
+                and any(row.get(name, -1) != -1 for row in rows)]  # COCO's -1: nothing to measure (no large objects)
+    metrics = main_metrics(measured, first)
     panels = [(label, group) for label, group in
               (('training loss', losses), ('learning rate', rates), ('validation', metrics)) if group]
     if not panels:
@@ -153,7 +178,7 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str) -> None:
     for axis, (label, group) in zip(axes, panels, strict=True):
         for number, name in enumerate(group):
             points = [(row['iter'], row[name]) for row in rows if name in row]
-            if name in metrics:  # COCO's -1 says that there is nothing to measure (no large objects)
+            if name in metrics:
                 points = [(done, value) for done, value in points if value != -1]
             if not points:
                 continue
@@ -162,6 +187,10 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str) -> None:
                       color='black' if total else f'C{number % 10}', linewidth=1.8 if total else 1.2,
                       linestyle='-' if number < 10 else '--',
                       marker='o' if label == 'validation' or len(points) < 3 else None, markersize=3.5)
+        axis.ticklabel_format(axis='y', useOffset=False)
+        drawn = [row[name] for row in rows for name in group if math.isfinite(row.get(name, math.nan))]
+        if group is rates and drawn and min(drawn) > 0.99 * max(drawn):  # as good as constant
+            axis.set_ylim(0, 1.1 * max(drawn))
         axis.set_ylabel(label)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc='center left', bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn import ConvModule
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
+from mmseg.models.utils import resize
+from mmseg.utils import SampleList
 from torch import Tensor, nn
 
 from ...errors import UserError
@@ -81,3 +83,20 @@ class UNetHead(BaseDecodeHead):
         for up, join, skip in zip(self.ups, self.joins, reversed(skips), strict=True):
             x = join(torch.cat([skip, self._to_size(x, up, skip.shape[-2:])], dim=1))
         return self.cls_seg(x)
+
+    def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: SampleList) -> dict[str, Tensor]:
+        """As mmseg's, but ``acc_seg`` of one channel is the share of pixels, in percent, on the right side of the
+        threshold. mmseg takes the largest of the one channel, which is always the background.
+
+        Args:
+            seg_logits: ``(B, out_channels, h, w)``.
+            batch_data_samples: with ``gt_sem_seg`` of any size; pixels of ``ignore_index`` do not count.
+        """
+        losses = super().loss_by_feat(seg_logits, batch_data_samples)
+        if self.out_channels == 1:
+            truth = self._stack_batch_gt(batch_data_samples)
+            logits = resize(seg_logits.detach(), truth.shape[2:], mode='bilinear', align_corners=self.align_corners)
+            counted = truth != self.ignore_index
+            right = (logits.sigmoid() > self.threshold) == (truth == 1)
+            losses['acc_seg'] = 100 * (right & counted).sum() / counted.sum().clamp(min=1)
+        return losses

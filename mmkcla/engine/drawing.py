@@ -1,0 +1,36 @@
+"""Pictures of a test are an extra: none of them may end it."""
+import functools
+from collections.abc import Callable
+from typing import Any
+
+_DRAWING = ('add_datasample', 'visualize_cls')  # of mmdet's and mmseg's visualizers, and of mmpretrain's
+
+
+def skip_what_cannot_be_drawn(runner: Any) -> None:
+    """Let the runner's visualizer pass over a picture that it fails at (mmseg's does at images of one pixel), with a
+    line in the log. What the disk refuses is raised as before."""
+    for name in _DRAWING:
+        if hasattr(runner.visualizer, name):
+            setattr(runner.visualizer, name, _guarded(getattr(runner.visualizer, name), runner.logger))
+
+
+def _guarded(draw: Callable, logger: Any) -> Callable:
+    @functools.wraps(draw)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return draw(*args, **kwargs)
+        except OSError:
+            raise
+        except Exception as error:
+            picture = _path(args, kwargs)
+            logger.warning(f'{picture} cannot be drawn, and has no picture: {type(error).__name__}: '
+                           f'{" ".join(str(error).split())}')
+            return None
+
+    return guarded
+
+
+def _path(args: tuple, kwargs: dict) -> str:
+    """Of the image, else the picture's name."""
+    sample = kwargs.get('data_sample', args[2] if len(args) > 2 else None)
+    return str(getattr(sample, 'img_path', None) or kwargs.get('name') or (args[0] if args else 'an image'))
