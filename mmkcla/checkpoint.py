@@ -125,6 +125,22 @@ def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     return weights
 
 
+def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """As :func:`state_dict_of`; a neck's weights go to the part of ``model``'s list of necks that they are of.
+
+    A checkpoint of a detector with an FPN has ``neck.X``; with ``neck=[dict(type='FPN', …), …]`` the FPN is
+    ``neck.0.X``.
+    """
+    weights = state_dict_of(checkpoint)
+    names = {name.removeprefix('neck.') for name in weights if name.startswith('neck.')}
+    parts = getattr(model, 'neck', None)
+    if isinstance(parts, nn.Sequential) and names:
+        for index, part in parts.named_children():
+            if set(part.state_dict()) == names:
+                return {re.sub(r'^neck\.', f'neck.{index}.', name): value for name, value in weights.items()}
+    return weights
+
+
 @dataclass
 class LoadReport:
     """How a state dict fits a module, by names of its parameters and buffers."""

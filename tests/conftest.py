@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.registry import DefaultScope
 
 import mmkcla
 
@@ -13,6 +14,12 @@ mmkcla.use_torchvision_ops()
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_scope_of_another_test():
+    """A run leaves its default scope behind: an unscoped type of the next test would be another host's."""
+    DefaultScope._instance_dict.clear()
 
 
 @pytest.fixture(scope='session')

@@ -83,7 +83,10 @@ def run_features(args: argparse.Namespace) -> None:
             raise UserError(f'two configs are called {stem}')
         models[stem] = _model(config, name)
     height, width = (args.shape * 2)[:2]
-    costs = feature_costs(models, (args.batch, 3, height, width), args.rounds, args.device)
+    try:
+        costs = feature_costs(models, (args.batch, 3, height, width), args.rounds, args.device)
+    except ValueError as error:  # torch's, of a batch norm with one value a channel
+        raise UserError(f'{" ".join(str(error).split())}; choose a larger --shape or --batch') from error
     text = write_features(args.out_dir, costs, f'{args.batch} images of {height}×{width}, {args.device}, '
                                                f'{torch.get_num_threads()} threads, torch {torch.__version__}')
     print(f'{text}\nresults: {args.out_dir / "features.csv"}, {args.out_dir / "features.md"}')

@@ -11,7 +11,7 @@ from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import CheckpointLoader, Runner
 
-from ..checkpoint import LoadReport, compare, read_checkpoint, state_dict_of
+from ..checkpoint import LoadReport, compare, read_checkpoint, state_dict_for
 from ..errors import UserError
 
 
@@ -36,10 +36,10 @@ class CheckedRunner(Runner):
         if '://' in filename and not filename.startswith(('http://', 'https://')):
             return super().load_checkpoint(filename, map_location=map_location, strict=strict)
         checkpoint = read_checkpoint(download(filename))
-        state_dict = state_dict_of(checkpoint)
+        model = inner_model(self.model)
+        state_dict = state_dict_for(model, checkpoint)
         meta = checkpoint.get('meta') if isinstance(checkpoint.get('meta'), dict) else {}
         self.loaded = {name: meta[name] for name in ('epoch', 'iter') if name in meta}
-        model = inner_model(self.model)
         report = compare(model, state_dict)
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
         require(report, 'all' if strict else self.required, filename, self.hint)

@@ -23,6 +23,11 @@ def channel_kernel_size(channels: int) -> int:
     return t if t % 2 else t + 1
 
 
+def is_positive(value: Any) -> bool:
+    """Whether it is a whole number above zero (True is none)."""
+    return type(value) is int and value > 0
+
+
 def split_heads(channels: int, head_channels: int) -> int:
     """Number of heads G of ``head_channels`` channels each.
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from .common import is_positive
 
 NORMALIZATIONS = ('softmax', 'scaling')
 
@@ -34,13 +35,19 @@ class SpatialAttention(nn.Module):
                  value_channels: int | None = None, normalization: str = 'softmax', residual: bool = True,
                  zero_init: bool = False) -> None:
         super().__init__()
+        for name, value in (('in_channels', in_channels), ('key_channels', key_channels), ('num_heads', num_heads),
+                            ('value_channels', value_channels)):
+            if not is_positive(value) and not (value is None and name in ('key_channels', 'value_channels')):
+                raise UserError(f'{type(self).__name__}: {name}={value!r} must be a whole number above 0')
         key_channels = max(in_channels // 2, 1) if key_channels is None else key_channels
         value_channels = key_channels if value_channels is None else value_channels
         for name, width in (('key_channels', key_channels), ('value_channels', value_channels)):
-            if not (isinstance(num_heads, int) and num_heads > 0 and isinstance(width, int) and width > 0
-                    and width % num_heads == 0):
-                raise UserError(f'{type(self).__name__}: {name}={width!r} is not divisible by num_heads={num_heads!r}; '
+            if width % num_heads:
+                raise UserError(f'{type(self).__name__}: {name}={width} is not divisible by num_heads={num_heads}; '
                                 'choose heads that divide keys and values')
+        for name, value in (('residual', residual), ('zero_init', zero_init)):
+            if not isinstance(value, bool):
+                raise UserError(f'{type(self).__name__}: {name}={value!r} must be True or False')
         if normalization not in NORMALIZATIONS:
             raise UserError(f'{type(self).__name__}: normalization={normalization!r} is unknown; choose one of: '
                             + ', '.join(NORMALIZATIONS))

@@ -10,7 +10,7 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.visualization import Visualizer
 
-from ...checkpoint import compare, read_checkpoint, state_dict_of
+from ...checkpoint import compare, read_checkpoint, state_dict_for
 from ...engine.runner import download, require
 from ...errors import UserError
 from ..test import PARTIAL_HINT
@@ -40,7 +40,7 @@ class Predictor:
         init_default_scope(config.default_scope)
         self.model = build_model(config)
         content = read_checkpoint(download(checkpoint))
-        state_dict = state_dict_of(content)
+        state_dict = state_dict_for(self.model, content)
         report = compare(self.model, state_dict)
         self.loaded = report.summary()
         require(report, 'some' if allow_partial else 'all', checkpoint, PARTIAL_HINT)

@@ -15,6 +15,7 @@ from ...layers import layer_attention_class
 from ...layers.base import State
 
 CARRIES = ('keep', 'token')
+OF_THE_NECK = ('channels', 'depth', 'carry_channels', 'carry_stride')
 
 
 class CrossLevelAttention(nn.Module):
@@ -50,7 +51,12 @@ class CrossLevelAttention(nn.Module):
             raise UserError(f'layer_attention={layer_attention!r} must be a dict, as in dict(type=\'KCLA\')')
         options = dict(layer_scale_init=0., drop_path=0.) | dict(layer_attention)
         method = layer_attention_class(options.pop('type', 'KCLA'))
-        norm_cfg = dict(options.pop('norm_cfg', None) or norm_cfg)
+        if own := [name for name in OF_THE_NECK if name in options]:
+            raise UserError(f'layer_attention: {", ".join(own)} is what the neck sets itself; leave it out')
+        norm_cfg = options.pop('norm_cfg', None) or norm_cfg
+        if not isinstance(norm_cfg, Mapping) or 'type' not in norm_cfg:
+            raise UserError(f'norm_cfg={norm_cfg!r} must be a dict with a type, as in dict(type=\'BN\')')
+        norm_cfg = dict(norm_cfg)
         options.setdefault('norm_layer', partial(_norm_layer, norm_cfg))
         try:
             self.layers = (method.build_stage(channels, num_levels, **options) if carry == 'keep' else
@@ -71,6 +77,10 @@ class CrossLevelAttention(nn.Module):
         """Draw the layers' own initial weights."""
         for layer in self.layers:
             layer.reset_parameters()
+
+    def init_weights(self) -> None:
+        """mmengine calls it after the rules of an ``init_cfg`` and before its pretrained weights."""
+        self.reset_parameters()
 
     def step(self, i: int, x: Tensor, state: State | None, previous: Tensor | None) -> tuple[Tensor, State]:
         """Attend from one level.
@@ -131,4 +141,9 @@ def _stages_of_one(build_stage: Callable[..., nn.ModuleList], channels: int, num
 
 
 def _norm_layer(norm_cfg: dict, channels: int) -> nn.Module:
-    return build_norm_layer(norm_cfg, channels)[1]
+    try:
+        return build_norm_layer(norm_cfg, channels)[1]
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        hint = '; GN needs num_groups' if norm_cfg['type'] == 'GN' and 'num_groups' not in norm_cfg else ''
+        raise UserError(f'norm_cfg={norm_cfg} gives no norm of {channels} channels{hint}'
+                        + (f' ({" ".join(str(error).split())[:120]})' if str(error) else '')) from error

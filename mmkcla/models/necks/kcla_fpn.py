@@ -46,11 +46,6 @@ class KCLAFPN(FPN):
         self.top_down = CrossLevelAttention(self.out_channels, len(self.lateral_convs), layer_attention, False, carry,
                                             attention_norm_cfg)
 
-    def init_weights(self) -> None:
-        """The host's rules for its convolutions, the layers' own for theirs."""
-        super().init_weights()
-        self.top_down.reset_parameters()
-
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Maps of the backbone, fine to coarse, to ``num_outs`` maps ``(B, out_channels, H, W)``.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmengine.model import BaseModule
+from mmengine.model import BaseModule, ModuleDict, ModuleList
 from torch import Tensor, nn
 
 from ...errors import UserError
 from ...layers import DotProductAttention2d, EfficientAttention
+from ...layers.common import is_positive
 from ...registry import MODELS
 from .cross_level import CrossLevelAttention
 
@@ -41,28 +42,23 @@ class LayerAttentionNeck(BaseModule):
                  layer_attention: Mapping = dict(type='KCLA'), direction: str = 'coarse_to_fine', carry: str = 'keep',
                  norm_cfg: Mapping = dict(type='BN'), init_cfg: Any = None) -> None:
         super().__init__(init_cfg)
-        if direction not in DIRECTIONS:
+        if not isinstance(direction, str) or direction not in DIRECTIONS:
             raise UserError(f'direction={direction!r} is unknown; choose one of: {", ".join(DIRECTIONS)}')
-        if not isinstance(in_channels, int):
-            widths = list(in_channels)
+        widths = check_widths(self, in_channels)
+        if len(widths) > 1 or not isinstance(in_channels, int):
             if len(set(widths)) != 1:
                 raise UserError(f'LayerAttentionNeck: in_channels={widths} must be equal, the levels are layers of one '
                                 'attention; put an FPN before it')
             if num_levels not in (None, len(widths)):
                 raise UserError(f'LayerAttentionNeck: num_levels={num_levels}, but in_channels names {len(widths)}')
-            in_channels, num_levels = widths[0], len(widths)
+            num_levels = len(widths)
+        in_channels = widths[0]
         if num_levels is None:
             num_levels = 5
         self.in_channels = in_channels
         self.num_levels = num_levels
-        self.passes = nn.ModuleList(CrossLevelAttention(in_channels, num_levels, layer_attention, shrinks, carry,
-                                                        norm_cfg) for shrinks in DIRECTIONS[direction])
-
-    def init_weights(self) -> None:
-        """The layers' own rules, then ``init_cfg``'s."""
-        for attention in self.passes:
-            attention.reset_parameters()
-        super().init_weights()
+        self.passes = ModuleList(CrossLevelAttention(in_channels, num_levels, layer_attention, shrinks, carry, norm_cfg)
+                                 for shrinks in DIRECTIONS[direction])
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Levels from fine to coarse, each ``(B, C, H, W)``, to the same.
@@ -101,20 +97,24 @@ class EfficientAttentionNeck(BaseModule):
                  value_channels: int | None = None, normalization: str = 'softmax', zero_init: bool = True,
                  attention: str = 'EfficientAttention', init_cfg: Any = None) -> None:
         super().__init__(init_cfg)
-        if attention not in ATTENTIONS:
+        if not isinstance(attention, str) or attention not in ATTENTIONS:
             raise UserError(f'attention={attention!r} is unknown; choose one of: {", ".join(ATTENTIONS)}')
+        widths = check_widths(self, in_channels)
+        if num_levels is not None and (not is_positive(num_levels)):
+            raise UserError(f'EfficientAttentionNeck: num_levels={num_levels!r} must be a number of levels')
         if isinstance(in_channels, int):
-            in_channels = [in_channels] * (5 if num_levels is None else num_levels)
-        self.in_channels = list(in_channels)
+            widths *= 5 if num_levels is None else num_levels
+        self.in_channels = widths
         count = len(self.in_channels)
         if num_levels not in (None, count):
             raise UserError(f'EfficientAttentionNeck: num_levels={num_levels}, but in_channels names {count}')
         levels = range(count) if levels is None else levels
-        if not levels or len(set(levels)) != len(levels) or not all(
-                isinstance(level, int) and 0 <= level < count for level in levels):
-            raise UserError(f'EfficientAttentionNeck: levels={tuple(levels)} must be different indices of {count} '
+        if not isinstance(levels, Sequence) or not levels or not all(
+                type(level) is int and 0 <= level < count for level in levels) or len(set(levels)) != len(levels):
+            shown = tuple(levels) if isinstance(levels, (list, tuple)) else levels
+            raise UserError(f'EfficientAttentionNeck: levels={shown!r} must be different indices of {count} '
                             f'levels, 0 (finest) to {count - 1}')
-        self.attentions = nn.ModuleDict({str(level): ATTENTIONS[attention](
+        self.attentions = ModuleDict({str(level): ATTENTIONS[attention](
             self.in_channels[level], key_channels, num_heads, value_channels, normalization, zero_init=zero_init)
             for level in levels})
 
@@ -126,6 +126,19 @@ class EfficientAttentionNeck(BaseModule):
         """
         check_levels(self, inputs, self.in_channels)
         return tuple(self.attentions[str(i)](x) if str(i) in self.attentions else x for i, x in enumerate(inputs))
+
+
+def check_widths(neck: nn.Module, in_channels: Any) -> list[int]:
+    """The channels of the levels, as a list; of a single number, one.
+
+    Raises:
+        UserError: if they are not positive whole numbers.
+    """
+    widths = list(in_channels) if isinstance(in_channels, (list, tuple)) else [in_channels]
+    if not widths or not all(map(is_positive, widths)):
+        raise UserError(f'{type(neck).__name__}: in_channels={in_channels!r} must be a number of channels, or a list '
+                        'of them, one a level')
+    return widths
 
 
 def check_levels(neck: nn.Module, inputs: Sequence[Tensor], channels: Sequence[int]) -> None:

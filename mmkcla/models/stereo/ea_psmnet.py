@@ -1,11 +1,13 @@
 """PSMNet (Chang and Chen), arXiv 1803.08669, with Efficient Attention (arXiv 1812.01243) where the config wants it."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement, PixelData
 from torch import Tensor
@@ -101,12 +103,17 @@ class EAPSMNet(BaseModel):
         truth = torch.stack([self._truth(sample, inputs.shape[-2:]) for sample in data_samples or ()])
         valid = (truth > 0) & (truth < self.max_disparity)
         outputs = self.disparities(inputs)
-        count = valid.sum().clamp(min=1)  # a batch without valid pixels has a loss of zero
+        count = valid.sum()
+        if not count:
+            print_log(f'EAPSMNet: no disparity between 0 and {self.max_disparity} in this batch; it teaches nothing: '
+                      + ', '.join(str(sample.metainfo.get('left_path', '')) for sample in data_samples or ()),
+                      logger='current', level=logging.WARNING)
+        pixels = count.clamp(min=1)
         losses = {}
         for number, (disparity, weight) in enumerate(zip(outputs, self.loss_weights, strict=True)):
             total = F.smooth_l1_loss(disparity[valid], truth[valid], reduction='sum')
-            losses[f'loss_disparity_{number}'] = weight * total / count
-        losses['epe'] = (outputs[-1].detach()[valid] - truth[valid]).abs().sum() / count
+            losses[f'loss_disparity_{number}'] = weight * total / pixels
+        losses['epe'] = (outputs[-1].detach()[valid] - truth[valid]).abs().sum() / count  # NaN of none
         return losses
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The feature net that both views share."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +54,9 @@ class StereoFeatureNet(BaseModule):
                              ('stage_dilations', stage_dilations)):
             if len(values) != len(STRIDES) or not all(isinstance(value, int) and value > 0 for value in values):
                 raise UserError(f'StereoFeatureNet: {name}={values} must be {len(STRIDES)} numbers of at least 1')
+        if attention is not None and not (isinstance(attention, Mapping) and 'type' in attention):
+            raise UserError(f'StereoFeatureNet: attention={attention!r} must be a dict with a type, as in '
+                            'dict(type=\'mmkcla.EfficientAttention\')')
         if unknown := [stage for stage in attention_stages if stage not in range(len(STRIDES))]:
             raise UserError(f'StereoFeatureNet: attention_stages has {unknown[0]!r}; the stages are 0 to '
                             f'{len(STRIDES) - 1}')
