@@ -229,6 +229,15 @@ def test_tool_is_the_command(tmp_path):
 
 # A partial match ----------------------------------------------------------------------------------------------------
 
+def test_values_that_are_not_finite_are_told(tmp_path, capsys):
+    weights = torchvision.models.resnet18(weights=None).state_dict()
+    weights['conv1.weight'][0, 0, 0, 0] = torch.nan
+    torch.save(weights, tmp_path / 'r18.pth')
+    assert main(['convert', str(tmp_path / 'r18.pth'), str(tmp_path / 'out.pth')]) == 0
+    out = capsys.readouterr().out
+    assert '  not finite  1 hold NaN or infinite values, as in the file: backbone.conv1.weight\n' in out
+
+
 def test_other_number_of_classes(kcla, tmp_path, capsys):
     before = sorted(tmp_path.iterdir())
     line = error_of(capsys, 'convert', kcla, tmp_path / 'o.pth', '--source', 'cifar-kcla', '--num-classes', '100')

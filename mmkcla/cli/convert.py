@@ -219,5 +219,8 @@ def report(file: str, source: str, usage: Usage, conversion: 'Conversion', fit: 
             ('unchecked', fit.unchecked, ' passed through, being of no backbone')):
         if names or kind in ('missing', 'unexpected', 'mismatched'):
             rows.append((kind, f'{len(names)}{comment if names else ""}' + (f': {some(names)}' if names else '')))
+    broken = [name for name, tensor in conversion.state_dict.items() if not tensor.isfinite().all()]
+    if broken:
+        rows.append(('not finite', f'{len(broken)} hold NaN or infinite values, as in the file: {some(broken)}'))
     lines = '\n'.join(f'  {kind:<11} {text}' for kind, text in rows)
     return f'{file}: {source}, {usage.title}\n{lines}'

@@ -34,7 +34,7 @@ def split_heads(channels: int, head_channels: int) -> int:
     Raises:
         UserError: if the channels do not divide.
     """
-    if not isinstance(head_channels, int) or channels < 1 or head_channels < 1 or channels % head_channels:
+    if not is_positive(head_channels) or channels < 1 or channels % head_channels:
         raise UserError(f'{channels} channels are not divisible by head_channels={head_channels!r}; choose one that '
                         f'divides {channels}')
     return channels // head_channels

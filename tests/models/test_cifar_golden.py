@@ -113,7 +113,18 @@ def test_block_kinds():
     assert basic.out_channels == (64, ) and basic.stage_blocks == (3, 3, 3)
     assert basic(torch.rand(2, 3, 32, 32))[0].shape == (2, 64, 8, 8)
     assert CifarLayerAttentionResNet(32).stage_blocks == (5, 5, 5)
-    with pytest.raises(UserError, match='a CIFAR ResNet of depth 51 does not exist: 9n'):
-        CifarLayerAttentionResNet(51)
-    with pytest.raises(UserError, match='depth 32 does not exist'):
-        CifarLayerAttentionResNet(32, block='bottleneck')
+
+
+@pytest.mark.parametrize(('options', 'message'), [
+    (dict(depth=51), 'a CIFAR ResNet of depth 51 does not exist: 9n'),
+    (dict(depth='20'), "a CIFAR ResNet of depth '20' does not exist: 9n"),
+    (dict(depth=32, block='bottleneck'), 'depth 32 does not exist'),
+    (dict(depth=20, layer_attention='KCLA'), "layer_attention='KCLA' must be a dict"),
+    (dict(depth=20, layer_attention=dict(type='KCLA', head_channels=True)), 'not divisible by head_channels=True'),
+    (dict(depth=20, in_channels=0), 'in_channels=0 must be a number of channels'),
+    (dict(depth=20, base_channels='16'), "base_channels='16' must be a number of channels"),
+])
+def test_bad_values_are_named(options, message):
+    with pytest.raises(UserError, match=message) as error:
+        CifarLayerAttentionResNet(**options)
+    assert '\n' not in str(error.value)

@@ -1,6 +1,7 @@
 """The CIFAR ResNets of the layer-attention papers."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mmpretrain.models.backbones.resnet import BasicBlock, Bottleneck
@@ -8,6 +9,7 @@ from mmpretrain.models.backbones.seresnet import SEBottleneck
 
 from ...errors import UserError
 from ...layers import layer_attention_class
+from ...layers.common import is_positive
 from ...registry import MODELS
 from .resnet import LayerAttentionResNet
 
@@ -35,14 +37,15 @@ class CifarLayerAttentionResNet(LayerAttentionResNet):
                  **kwargs: Any) -> None:
         if block not in (None, *BLOCKS):
             raise UserError(f'block={block!r} is unknown; choose one of: {", ".join(BLOCKS)}')
-        fitting = [name for name, (_, layers) in BLOCKS.items() if depth > 2 and (depth - 2) % layers == 0]
+        fitting = [name for name, (_, layers) in BLOCKS.items()
+                   if is_positive(depth) and depth > 2 and (depth - 2) % layers == 0]
         block = block or next(iter(fitting), None)
         if block not in fitting:
-            raise UserError(f'a CIFAR ResNet of depth {depth} does not exist: 9n + 2 layers have bottleneck blocks '
+            raise UserError(f'a CIFAR ResNet of depth {depth!r} does not exist: 9n + 2 layers have bottleneck blocks '
                             '(20, 56, 110, 164), 6n + 2 have basic ones (20, 32, 44, 56, 110)')
         kind, layers = BLOCKS[block]
         self.arch_settings = {depth: (kind, ((depth - 2) // layers, ) * 3)}
-        if layer_attention is not None:
+        if isinstance(layer_attention, Mapping):
             layer_attention = {**layer_attention_class(layer_attention.get('type')).cifar_options, **layer_attention}
         kwargs = dict(stem_channels=16, base_channels=16, num_stages=3, strides=(1, 2, 2), dilations=(1, 1, 1),
                       out_indices=(2, ), small_stem=True) | kwargs

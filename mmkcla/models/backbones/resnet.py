@@ -10,6 +10,7 @@ from mmpretrain.models.backbones.resnet import ResNet
 from torch import Tensor, nn
 
 from ...errors import UserError
+from ...layers.common import is_positive
 from ...registry import MODELS
 from .layer_attention_mixin import LayerAttentionMixin
 
@@ -58,6 +59,9 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         if depth not in self.arch_settings:
             raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; known are: '
                             + ', '.join(map(str, self.arch_settings)))
+        for name in ('in_channels', 'stem_channels', 'base_channels'):
+            if kwargs.get(name) is not None and not is_positive(kwargs[name]):
+                raise UserError(f'{type(self).__name__}: {name}={kwargs[name]!r} must be a number of channels')
         stages = kwargs.get('num_stages', 4)
         frozen, outs = kwargs.get('frozen_stages', -1), kwargs.get('out_indices', (0, ))
         if not (isinstance(frozen, int) and -1 <= frozen <= stages):
