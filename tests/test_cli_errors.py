@@ -198,6 +198,19 @@ def test_which_errors_are_explained(error, says) -> None:
     assert explain(error) == says
 
 
+def test_data_set_that_cannot_be_downloaded(tmp_path, monkeypatch) -> None:
+    from mmpretrain.datasets import CIFAR100, utils
+
+    def no_network(*args: object) -> None:
+        raise urllib.error.URLError('no network')
+
+    monkeypatch.setattr(utils, 'download_url', no_network)
+    with pytest.raises(urllib.error.URLError) as caught:
+        CIFAR100(data_root=str(tmp_path / 'cifar100'), split='train', pipeline=[])
+    assert explain(caught.value) == (f'cannot download the data set {CIFAR100.url}: no network; without a network put '
+                                     f'that file into {tmp_path}/cifar100/')
+
+
 def test_faults_of_the_program_keep_their_stack(capsys) -> None:
     def fault(args: object) -> None:
         raise ValueError('bug')

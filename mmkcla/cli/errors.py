@@ -61,10 +61,7 @@ def explain(error: BaseException) -> str | None:
         missing = _NOT_REGISTERED.match(error.args[0])
         return explain_unregistered(*missing.groups()) if missing else None
     if isinstance(error, urllib.error.URLError):
-        url = getattr(error, 'url', None) or 'a file that the config names by address'
-        reason = getattr(error, 'reason', error)
-        return (f'cannot download {url}: {reason}; without a network give a local file, or start without pretrained '
-                'weights: --cfg-options model.backbone.init_cfg=None')
+        return _explain_download(error)
     if isinstance(error, _MENDABLE_OS) or isinstance(error, OSError) and error.errno in _MENDABLE_ERRNO:
         return _explain_os(error)
     if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
@@ -131,6 +128,18 @@ def _explain_worker(kind: str, text: str) -> str | None:
     if kind in {known.__name__ for known in _MENDABLE_OS}:
         return re.sub(r'^\[Errno \d+\] ', '', message)
     return None
+
+
+def _explain_download(error: urllib.error.URLError) -> str:
+    reason = getattr(error, 'reason', error)
+    data = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_name == 'download_and_extract_archive']  # mmpretrain's small data sets
+    if data:
+        url, folder = data[0].get('url'), data[0].get('download_root')
+        return f'cannot download the data set {url}: {reason}; without a network put that file into {folder}'
+    url = getattr(error, 'url', None) or 'a file that the config names by address'
+    return (f'cannot download {url}: {reason}; without a network give a local file, or start without pretrained '
+            'weights: --cfg-options model.backbone.init_cfg=None')
 
 
 def _explain_os(error: OSError) -> str:
