@@ -1,10 +1,16 @@
 """scikit-learn's digits as a data set."""
+import json
+
 import numpy as np
 import pytest
-from mmengine.registry import DATASETS
+import torch
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from mmkcla.cli import main
+from mmkcla.cli.common import load_config, prepare_hosts
+from mmkcla.cli.predictors.base import build_model
 from mmkcla.errors import UserError
 
 
@@ -38,3 +44,21 @@ def test_config_trains_a_step(tmp_path, monkeypatch):
     assert main(['train', 'kcla-resnet20_digits', '--cfg-options', 'train_cfg.max_epochs=1',
                  'train_dataloader.dataset.indices=128', 'train_cfg.val_interval=1']) == 0
     assert (tmp_path / 'work_dirs' / 'kcla-resnet20_digits' / 'curves.png').is_file()
+
+
+def test_files_are_classified_as_the_data_are(tmp_path):
+    config = load_config('kcla-resnet20_digits', [])
+    prepare_hosts(config)
+    init_default_scope(config.default_scope)
+    model = build_model(config).eval()
+    torch.save(model.state_dict(), tmp_path / 'weights.pth')
+    scan = build('test')[3]
+    Image.fromarray(scan['img']).save(tmp_path / 'scan.png')
+    assert main(['infer', 'kcla-resnet20_digits', str(tmp_path / 'weights.pth'), str(tmp_path / 'scan.png'),
+                 '--device', 'cpu', '--out-dir', str(tmp_path / 'out')]) == 0
+    found = json.loads((tmp_path / 'out' / 'predictions.json').read_text())['images'][0]['predictions'][0]
+    dataset = DATASETS.build(config.test_dataloader.dataset)
+    with torch.no_grad():
+        expected = model.test_step({key: [value] for key, value in dataset[3].items()})[0].pred_score
+    assert found['label'] == expected.argmax() and found['class'] == str(found['label'])
+    assert found['score'] == pytest.approx(expected.max().item(), abs=1e-5)

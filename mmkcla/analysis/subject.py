@@ -15,7 +15,7 @@ from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
 from ..checkpoint import compare, read_checkpoint, state_dict_of
-from ..cli.predictors.base import build_model, without_annotations
+from ..cli.predictors.base import build_model, to_rgb, without_annotations
 from ..cli.tta import innermost_dataset
 from ..engine.runner import download, require
 from ..errors import UserError
@@ -156,21 +156,18 @@ def image_preparation(config: Config, model: nn.Module, size: tuple[int, int] | 
     """A function from an image file to the backbone's input, ``(1, 3, H, W)``: the pipeline of the config's tests, or
     loading and resizing to ``size``, and then the model's own data preprocessor."""
     scope = config.get('default_scope')
+    dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
+    steps = without_annotations(dataset['pipeline']) if dataset.get('pipeline') else []
     if size is None:
-        dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
-        steps = copy.deepcopy(list(dataset.get('pipeline') or ()))
         if not steps:
             raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which says how an '
                             'image is prepared; give --size')
-        if not str(steps[0].get('type')).endswith('LoadImageFromFile'):  # a data set that reads images by itself
-            steps.insert(0, dict(type='LoadImageFromFile'))
-        steps = without_annotations(steps)
     elif scope not in _PACK:
         raise UserError(f'config {config.filename} is not of mmdet, mmseg or mmpretrain (its default_scope)')
     else:
         keys = ('img_path', 'ori_shape', 'img_shape', 'scale_factor')
-        steps = [dict(type='mmkcla.LoadImageFromFile'), dict(type='Resize', scale=size[::-1], keep_ratio=False),
-                 dict(type=_PACK[scope], meta_keys=keys)]
+        steps = [dict(type='mmkcla.LoadImageFromFile'), *(step for step in steps if step is to_rgb),
+                 dict(type='Resize', scale=size[::-1], keep_ratio=False), dict(type=_PACK[scope], meta_keys=keys)]
     pipeline = Compose(steps)
 
     def prepare(path: Path) -> Tensor:

@@ -70,8 +70,14 @@ def test_images_are_prepared_as_the_tests_do(images) -> None:
     prepared = subject.prepare(file)
     assert prepared.shape == (1, 3, 16, 16)  # the config's Resize
     resized = subject_of(CONFIG, size=(24, 24)).prepare(file)
-    bgr = torch.from_numpy(np.asarray(Image.open(file))[..., ::-1].copy()).permute(2, 0, 1)
-    torch.testing.assert_close(resized[0], (bgr - 78.) / 96.)
+    pixels = torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
+    torch.testing.assert_close(resized[0], (pixels - 78.) / 96.)
+    cifar = [subject_of('kcla-resnet20_1xb128-180e_cifar10', **size).prepare(file)[0]
+             for size in ({}, dict(size=(24, 24)))]  # mmpretrain's CIFAR is RGB, and not turned by to_rgb
+    mean, std = (255 * torch.tensor(values)[:, None, None] for values in ([.4914, .4822, .4465],
+                                                                           [.2023, .1994, .2010]))
+    torch.testing.assert_close(cifar[0], (pixels - mean) / std)
+    torch.testing.assert_close(cifar[1], cifar[0], rtol=0, atol=0)
 
 
 def test_random_weights_follow_the_seed() -> None:

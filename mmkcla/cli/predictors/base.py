@@ -121,19 +121,30 @@ def build_model(config: Any) -> torch.nn.Module:
     return revert_sync_batchnorm(MODELS.build(model))
 
 
-def without_annotations(pipeline: list[dict]) -> list[dict]:
+def without_annotations(pipeline: list[dict]) -> list[Any]:
     """A test pipeline for files that have no ground truth, its loader naming what it cannot read.
 
+    Where the data set brings its images as arrays (CIFAR, digits) the pipeline has no loader; a file is then loaded
+    and put into their order of channels, RGB.
+
     Raises:
-        UserError: the pipeline does not start with the loading of an image file.
+        UserError: the pipeline loads something else than an image file.
     """
-    steps = [copy.deepcopy(step) for step in pipeline
-             if not re.search('Annotation|LoadBinaryMask', str(step.get('type')))]
-    if not steps or not str(steps[0].get('type')).endswith('LoadImageFromFile'):
-        first = steps[0].get('type') if steps else 'nothing'
-        raise UserError(f'the test pipeline starts with {first}, not with LoadImageFromFile; images cannot be given')
+    steps: list[Any] = [copy.deepcopy(step) for step in pipeline
+                        if not re.search('Annotation|LoadBinaryMask', str(step.get('type')))]
+    kinds = [str(step.get('type')) for step in steps]
+    if not any('Load' in kind for kind in kinds):
+        return [dict(type='mmkcla.LoadImageFromFile'), to_rgb, *steps]
+    if not kinds[0].endswith('LoadImageFromFile'):
+        raise UserError(f'the test pipeline starts with {kinds[0]}, not with LoadImageFromFile; images cannot be given')
     steps[0]['type'] = 'mmkcla.LoadImageFromFile'
     return steps
+
+
+def to_rgb(results: dict) -> dict:
+    """Reverse the channels of ``img``, which loaders give in cv2's order, BGR."""
+    results['img'] = np.ascontiguousarray(results['img'][..., ::-1])
+    return results
 
 
 def dataset_meta(checkpoint: dict, dataset: dict, scope: str) -> dict:
