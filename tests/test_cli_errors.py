@@ -1,6 +1,7 @@
 """How the command line fails: one line for what the user can mend, and which errors those are."""
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,19 @@ def test_config_that_cannot_be_read(tmp_path, capsys, text, says) -> None:
     (tmp_path / 'a.py').write_text(text)
     message = error_of(capsys, 'train', tmp_path / 'a.py', '--work-dir', tmp_path / 'w')
     assert message.startswith(f'cannot read the config {tmp_path}/a.py: ') and says in message
+
+
+@pytest.mark.parametrize(('package', 'file'), [
+    ('mmseg', 'unet/unet-s5-d16_fcn_4xb4-40k_drive-64x64.py'),
+    ('mmkcla', 'unet/unet-small_1xb8-300e_isic2018-256x256.py'),
+])
+def test_bases_that_mmengine_does_not_find_are_named_by_their_path(tmp_path, capsys, package, file) -> None:
+    (tmp_path / 'a.py').write_text(f"_base_ = '{package}::{file}'")
+    message = error_of(capsys, 'train', tmp_path / 'a.py', '--work-dir', tmp_path / 'w')
+    folder = re.fullmatch(rf"cannot read the config {tmp_path}/a.py: mmengine does not find _base_ = '{package}::…' "
+                          r"here; name the file by its path: _base_ = '(.*)/…'", message)[1]
+    (tmp_path / 'a.py').write_text(f"_base_ = '{folder}/{file}'")
+    assert load_config(tmp_path / 'a.py', []).model.type == 'EncoderDecoder'
 
 
 def test_config_of_nothing(tmp_path, capsys) -> None:

@@ -1,5 +1,6 @@
 """What the sub-commands share: their arguments, and the way from a config's name to one that a runner can take."""
 import argparse
+import importlib.util
 import os
 import re
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..paths import find_config
+from ..paths import configs_root, find_config
 from .quiet import HOSTS, import_hosts, without_import_noise
 
 if TYPE_CHECKING:
@@ -56,10 +57,24 @@ def load_config(name: str, options: list[str]) -> 'Config':
         while root.__cause__ or root.__context__:
             root = root.__cause__ or root.__context__
         reason = ' '.join((f'{root} ({error})' if root is not error else str(error)).split()) or 'no message'
-        raise UserError(f'cannot read the config {path}: {type(error).__name__}: {reason}') from error
+        reason = _base_elsewhere(reason) or f'{type(error).__name__}: {reason}'
+        raise UserError(f'cannot read the config {path}: {reason}') from error
     from .options import merge_options
     merge_options(config, options)
     return config
+
+
+def _base_elsewhere(reason: str) -> str | None:
+    """Where the bases are that mmengine has no ``package::`` for, though they are installed."""
+    mmseg = importlib.util.find_spec('mmseg')
+    if 'mmsegmentation is not installed' in reason and mmseg is not None:
+        # to install it, as mmengine says, would overwrite the onedl line's files
+        package, folder = 'mmseg', Path(mmseg.origin).parent / '.mim' / 'configs'
+    elif 'not support to load mmkcla config' in reason:
+        package, folder = 'mmkcla', configs_root()
+    else:
+        return None
+    return f"mmengine does not find _base_ = '{package}::…' here; name the file by its path: _base_ = '{folder}/…'"
 
 
 def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')) -> None:
