@@ -12,5 +12,6 @@ def test_demo(tmp_path, monkeypatch, capfd, name, shown, pictures):
     monkeypatch.chdir(tmp_path)
     assert main(['demo', name]) == 0
     assert shown in capfd.readouterr().out
-    drawn = [*tmp_path.glob('work_dirs/demo/*/pictures/*.png'), *tmp_path.glob('work_dirs/demo/*/evaluation/*/*.png')]
+    drawn = [*tmp_path.glob('work_dirs/demo/*/pictures/*.[jp][pn]g'),  # named as their images
+             *tmp_path.glob('work_dirs/demo/*/evaluation/*/*.png')]
     assert len(drawn) >= pictures
