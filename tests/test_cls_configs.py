@@ -12,7 +12,7 @@ METHODS = {'': None, 'kcla-': 'KCLA', 'mrla-light-': 'MRLALight', 'mrla-base-': 
            'dla-base-': 'DLABase'}
 BASELINES = {'se-': None}  # no layer attention
 CIFAR = {f'{method}resnet{depth}_1xb128-180e_cifar{classes}': (type_, depth, classes) for method, type_ in
-         (METHODS | BASELINES).items() for depth in (20, 56, 110) for classes in (10, 100)}
+         (METHODS | BASELINES).items() for depth in (20, 56, 110, 164) for classes in (10, 100)}
 IMAGENET = {f'{method}resnet{depth}_8xb32_in1k': (type_, depth) for method, type_ in (METHODS | BASELINES).items()
             for depth in (50, 101)}
 
@@ -34,7 +34,7 @@ def test_cifar(name):
     assert config.model.head.num_classes == classes
     assert config.param_scheduler[0].milestones == [100, 150] and config.train_cfg.max_epochs == 180
     assert config.default_scope == 'mmpretrain' and config.auto_scale_lr.base_batch_size == 128
-    if depth == 20:
+    if depth == 20 or name == 'kcla-resnet164_1xb128-180e_cifar100':
         init_default_scope('mmpretrain')
         model = MODELS.build(config.model).eval()
         with torch.no_grad():

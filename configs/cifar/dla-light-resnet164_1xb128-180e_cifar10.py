@@ -1,0 +1,3 @@
+_base_ = './resnet164_1xb128-180e_cifar10.py'
+
+model = dict(backbone=dict(layer_attention=dict(type='DLALight')))
