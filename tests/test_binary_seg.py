@@ -39,6 +39,13 @@ def test_16_bit_mask(tmp_path):
 def test_masks_that_are_refused(tmp_path):
     with pytest.raises(UserError, match=r'm.png has the values 0, 255 where 0 and 1 are expected; declare LoadBinaryM'):
         load(save(tmp_path / 'm.png', TRUTH * 255))
+    with pytest.raises(UserError, match=r'b.png holds 0 and 1, and LoadBinaryMask\(threshold=127\) would empty it'):
+        load(save(tmp_path / 'b.png', TRUTH), threshold=127)
+    Image.fromarray(TRUTH.astype(np.uint16) * 20000).save(tmp_path / 'deep.png')
+    with pytest.raises(UserError, match=r'deep.png has values up to 20000 \(16 bits\), LoadBinaryMask\(threshold=127'):
+        load(tmp_path / 'deep.png', threshold=127)
+    assert not load(save(tmp_path / 'none.png', TRUTH * 0), threshold=127).any()
+    (tmp_path / 'none.png').unlink()
     colour = np.dstack([TRUTH * 255, TRUTH * 0, TRUTH * 0])
     with pytest.raises(UserError, match=r'c.png is coloured; a mask of two classes is grey'):
         load(save(tmp_path / 'c.png', colour), threshold=127)

@@ -105,9 +105,17 @@ def binarise(mask: np.ndarray, threshold: int | None, path: str | Path) -> np.nd
     """A grey mask to 0 and 1, uint8.
 
     Raises:
-        UserError: without a threshold, for values other than 0 and 1.
+        UserError: without a threshold, for values other than 0 and 1; with one, for a mask of 0 and 1 that would come
+            out empty, and for one of 16 bits where the threshold is one of 8.
     """
     if threshold is not None:
+        largest = mask.max(initial=0)
+        if largest == 1 and threshold >= 1:
+            raise UserError(f'the mask {path} holds 0 and 1, and LoadBinaryMask(threshold={threshold}) would empty it; '
+                            'leave the threshold out')
+        if largest > 255 >= threshold:
+            raise UserError(f'the mask {path} has values up to {largest} (16 bits), LoadBinaryMask(threshold='
+                            f'{threshold}) is for 255; declare 32767, or run a converter of tools/dataset_converters')
         return (mask > threshold).astype(np.uint8)
     if mask.max(initial=0) > 1:
         values = np.unique(mask)
