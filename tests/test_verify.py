@@ -12,12 +12,13 @@ from PIL import Image
 pytest.importorskip('skimage')
 
 from medical_files import encode, hashes, picture
+from tiny import error_of
 
 from mmkcla.datasets import verify as verify_module
 from mmkcla.datasets.converters import samples
 from mmkcla.datasets.converters.isic import convert_isic2017
 from mmkcla.datasets.converters.splits import names_digest
-from mmkcla.datasets.verify import check, difference_hash, summary, verify
+from mmkcla.datasets.verify import check, difference_hash, summary, verify, verify_once
 from mmkcla.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,6 +114,26 @@ def test_damage_that_only_a_full_check_finds(data, damage, problems):
     found = verify(data)
     assert len(found) == len(problems)
     assert all(line.startswith(problem) for line, problem in zip(found, problems, strict=True))
+
+
+def test_before_a_run_every_file_is_looked_at_once_and_anew_when_one_changed(data, monkeypatch):
+    looked = []
+    monkeypatch.setattr('mmkcla.datasets.verify.verify', lambda root, quick=False, **options: (
+        looked.append('quick' if quick else 'full'), verify(root, quick))[1])
+    assert verify_once(data) == verify_once(data) == [] and looked == ['full', 'quick']
+    change(data / TRAIN)  # one bit
+    expected = [f'{TRAIN}: its content is not that of the manifest (sha256)']
+    assert verify_once(data) == verify_once(data) == expected and looked[2:] == ['full', 'full']
+    monkeypatch.setenv('RANK', '1')
+    assert verify_once(data) == [] and looked[4:] == ['quick']
+
+
+def test_a_training_refuses_one_changed_bit(data, tmp_path, capsys):
+    change(data / TRAIN)
+    assert error_of(capsys, 'train', 'unet-kcla-small_1xb8-300e_isic2017-256x256', '--work-dir', tmp_path / 'w',
+                    '--cfg-options', f'data_root={data}') == (
+        f'the data set {data} is damaged: {TRAIN}: its content is not that of the manifest (sha256); see '
+        f'tools/misc/verify_dataset.py {data}, or train anyway with --no-checks')
 
 
 def test_a_changed_mask_of_a_quick_check(data):

@@ -10,7 +10,7 @@ WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks
 
 
 def check_binary_seg(dataset: Any, model: dict) -> None:
-    """Folders, and what :func:`mmkcla.datasets.verify.verify` finds quickly, of a ``BinarySegDataset``.
+    """Folders, and what :func:`mmkcla.datasets.verify.verify_once` finds, of a ``BinarySegDataset``.
 
     Args:
         dataset: a :class:`mmkcla.datasets.check.Dataset`.
@@ -33,8 +33,8 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
             without = f'; without a val set (--split 7:3) train with --cfg-options {WITHOUT_VAL}'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
     if Path(root) not in dataset.cache:
-        from .verify import verify
-        dataset.cache[Path(root)] = verify(Path(root), quick=True)
+        from .verify import verify_once
+        dataset.cache[Path(root)] = verify_once(Path(root))
     problems = dataset.cache[Path(root)]
     if problems:
         rest = f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''

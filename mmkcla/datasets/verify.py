@@ -5,6 +5,7 @@ that layout; without a manifest there is nothing to compare contents with.
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import Counter, defaultdict
@@ -21,8 +22,10 @@ from mmkcla.datasets.converters import pixels
 from mmkcla.datasets.converters.manifest import MANIFEST, OS_FILES, read_manifest
 from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES, SPLITS, names_digest
 from mmkcla.datasets.parallel import run_parallel
+from mmkcla.engine.files import whole_file
 from mmkcla.errors import UserError
 
+STAMP = '.verified'
 SAMPLE = 16  # masks that a quick check looks into
 HASH_SIDE = 16
 NEAR_BITS = 16  # of 256: further apart no near-duplicate; recompressing or resizing a picture moves a few bits
@@ -49,6 +52,46 @@ def verify(root: str | os.PathLike, quick: bool = False, near: bool = False, wor
            progress: bool | None = None) -> list[str]:
     """The problems of a prepared data set, a line each; see :func:`check`."""
     return check(root, quick, near, workers, progress).problems
+
+
+def verify_once(root: str | os.PathLike, progress: bool | None = None) -> list[str]:
+    """The problems before a run: every file is looked at once, and anew when one has changed.
+
+    What was found right is kept as a digest of all names, sizes and times of change in ``.verified`` in the data set's
+    folder; while it fits, the check is the quick one. Of several processes the first does it, and the others check
+    quickly; where the folder cannot be written, every run looks at every file.
+
+    Args:
+        root: the folder with ``images`` and ``masks``.
+        progress: as of :func:`check`.
+
+    Raises:
+        UserError: as :func:`check`.
+    """
+    stamp = Path(root) / STAMP
+    with contextlib.suppress(OSError):
+        if os.environ.get('RANK', '0') != '0' or stamp.read_text(encoding='utf-8') == _fingerprint(Path(root)):
+            return verify(root, quick=True)
+    before = _fingerprint(Path(root))
+    problems = verify(root, progress=progress)
+    if not problems:
+        with contextlib.suppress(OSError), whole_file(stamp) as file:
+            file.write(before.encode())
+    return problems
+
+
+def _fingerprint(root: Path) -> str:
+    """Of the names, sizes and times of change of a data set's files."""
+    digest = hashlib.sha256()
+    for kind in ('images', 'masks', MANIFEST):
+        top = root / kind
+        files = [top] if top.is_file() else sorted(
+            Path(place, name) for place, _, names in os.walk(top, followlinks=True) for name in names)
+        for path in files:
+            state = path.stat() if path.exists() else None
+            seen = (path.relative_to(root).as_posix(), state and (state.st_size, state.st_mtime_ns))
+            digest.update(repr(seen).encode())
+    return digest.hexdigest()
 
 
 def check(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,
