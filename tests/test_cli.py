@@ -87,6 +87,14 @@ def test_what_can_be_resumed(tmp_path, capsys) -> None:
     assert find_resumable(tmp_path) == tmp_path / 'epoch_10.pth'
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/before/the/move/epoch_2.pth')
     assert find_resumable(tmp_path) == tmp_path / 'epoch_2.pth'
+    before = tmp_path / 'before'  # a copy: the folder it is of is still there
+    before.mkdir()
+    (before / 'epoch_2.pth').write_bytes((tmp_path / 'epoch_2.pth').read_bytes())
+    (tmp_path / 'last_checkpoint').write_text(str(before / 'epoch_2.pth'))
+    assert find_resumable(tmp_path) == tmp_path / 'epoch_2.pth'
+    (tmp_path / 'last_checkpoint').write_text(str(before / 'epoch_3.pth'))
+    (before / 'epoch_2.pth').rename(before / 'epoch_3.pth')
+    assert find_resumable(tmp_path) == tmp_path / 'epoch_10.pth'
     (tmp_path / 'last_checkpoint').write_text('')
     assert find_resumable(tmp_path) == tmp_path / 'epoch_10.pth'
     (tmp_path / 'epoch_10.pth').write_bytes(b'')

@@ -128,6 +128,13 @@ def test_before_a_run_every_file_is_looked_at_once_and_anew_when_one_changed(dat
     assert verify_once(data) == [] and looked[4:] == ['quick']
 
 
+def test_what_is_kept_of_a_check_is_no_hindrance_to_a_new_conversion(data, tmp_path):
+    assert not verify_once(data) and (data / '.verified').is_file()
+    samples.make_samples(tmp_path / 'raw', count=(4, 2, 2))
+    convert_isic2017(tmp_path / 'raw', data, overwrite=True)
+    assert not (data / '.verified').exists() and not verify(data)
+
+
 def test_a_training_refuses_one_changed_bit(data, tmp_path, capsys):
     change(data / TRAIN)
     assert error_of(capsys, 'train', 'unet-kcla-small_1xb8-300e_isic2017-256x256', '--work-dir', tmp_path / 'w',

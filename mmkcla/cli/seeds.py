@@ -240,7 +240,7 @@ def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path |
         from ..checkpoint import read_checkpoint
         known = (read_checkpoint(last).get('message_hub') or {}).get('runtime_info') or {}
         recorded = known.get(f'best_ckpt_{save_best}') or known.get('best_ckpt')
-        named = [Path(recorded), folder / Path(recorded).name] if recorded else []
+        named = [folder / Path(recorded).name, Path(recorded)] if recorded else []
     metric = '*' if save_best == 'auto' else save_best.replace('/', '_')
     by_name = sorted(folder.glob(f'best_{metric}_*.pth'), key=lambda path: path.stat().st_mtime, reverse=True)
     best = next((path for path in [*named, *by_name] if path.is_file()), None)

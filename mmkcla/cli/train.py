@@ -198,6 +198,8 @@ def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
 def find_resumable(work_dir: Path) -> Path | None:
     """The newest whole checkpoint of a work dir: the one ``last_checkpoint`` names, else that of the highest number.
 
+    A named one that lies elsewhere comes last.
+
     Damaged ones are passed over with a line.
     """
     numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
@@ -208,8 +210,8 @@ def find_resumable(work_dir: Path) -> Path | None:
     except (OSError, UnicodeDecodeError):
         named = None
     if named and named.name:
-        # the folder may have been moved since
-        candidates.insert(0, named if named.is_file() else work_dir / named.name)
+        # the folder may have been moved or copied since: its own files come first
+        candidates = [work_dir / named.name, *candidates, named]
     for path in dict.fromkeys(candidates):
         if path.is_file() and zipfile.is_zipfile(path):
             return path

@@ -19,13 +19,12 @@ import numpy as np
 from PIL import Image
 
 from mmkcla.datasets.converters import pixels
-from mmkcla.datasets.converters.manifest import MANIFEST, OS_FILES, read_manifest
+from mmkcla.datasets.converters.manifest import MANIFEST, OS_FILES, STAMP, read_manifest
 from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES, SPLITS, names_digest
 from mmkcla.datasets.parallel import run_parallel
 from mmkcla.engine.files import whole_file
 from mmkcla.errors import UserError
 
-STAMP = '.verified'
 SAMPLE = 16  # masks that a quick check looks into
 HASH_SIDE = 16
 NEAR_BITS = 16  # of 256: further apart no near-duplicate; recompressing or resizing a picture moves a few bits

@@ -12,6 +12,7 @@ from mmkcla.errors import UserError
 MANIFEST = 'manifest.json'
 PROBLEMS = 'problems.txt'
 FORMAT = 'mmkcla binary segmentation 1'
+STAMP = '.verified'  # of verify_once
 OS_FILES = {'.DS_Store', 'Thumbs.db', 'desktop.ini'}  # of which a folder is full on some systems; no data
 
 
@@ -78,7 +79,7 @@ def already_there(folder: Path, parameters: dict, source: Callable[[], str], ove
     for entry in content['files']:
         expected.update({entry[kind]: entry[f'{kind}_bytes'] for kind in ('image', 'mask')})
     present = {path.relative_to(folder).as_posix(): path.stat().st_size
-               for path in folder.rglob('*') if path.is_file() and path.name not in OS_FILES}
+               for path in folder.rglob('*') if path.is_file() and path.name not in {*OS_FILES, STAMP}}
     if overwrite:
         if foreign := sorted(present.keys() - expected.keys()):
             raise UserError(f'{folder / foreign[0]} is not of the data set and would be lost; move it, or choose '
