@@ -115,14 +115,21 @@ def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     bare; a leading ``module.`` is taken off.
 
     Raises:
-        UserError: if there are none.
+        UserError: if there are none, or one is there twice.
     """
     places = ('state_dict', 'model', 'model_ema', 'state_dict_ema')
     weights = next((checkpoint[key] for key in places if isinstance(checkpoint.get(key), Mapping)), checkpoint)
-    weights = {str(name).removeprefix('module.'): value for name, value in weights.items() if isinstance(value, Tensor)}
-    if not weights:
-        raise UserError(f'the checkpoint holds no weights; its keys are: {", ".join(map(str, list(checkpoint)[:8]))}')
-    return weights
+    found: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if isinstance(value, Tensor):
+            bare = str(name).removeprefix('module.')
+            if bare in found:
+                raise UserError(f'the checkpoint holds {bare!r} twice, with and without \'module.\'')
+            found[bare] = value
+    if not found:
+        raise UserError('the checkpoint holds no weights; its keys are: '
+                        + (', '.join(map(str, list(checkpoint)[:8])) or '(none)'))
+    return found
 
 
 def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

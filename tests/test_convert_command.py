@@ -238,6 +238,17 @@ def test_values_that_are_not_finite_are_told(tmp_path, capsys):
     assert '  not finite  1 hold NaN or infinite values, as in the file: backbone.conv1.weight\n' in out
 
 
+def test_types_and_twins_that_cannot_be(tmp_path, capsys):
+    weights = torchvision.models.resnet18(weights=None).state_dict()
+    weights['conv1.weight'] = weights['conv1.weight'].int()
+    torch.save(weights, file := tmp_path / 'r18.pth')
+    assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == \
+        f"{file}: torchvision: 'conv1.weight' is of type int32; weights are floating-point numbers"
+    torch.save({'conv1.weight': torch.zeros(2), 'module.conv1.weight': torch.ones(2)}, file)
+    assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == \
+        f"{file}: the checkpoint holds 'conv1.weight' twice, with and without 'module.'"
+
+
 def test_other_number_of_classes(kcla, tmp_path, capsys):
     before = sorted(tmp_path.iterdir())
     line = error_of(capsys, 'convert', kcla, tmp_path / 'o.pth', '--source', 'cifar-kcla', '--num-classes', '100')

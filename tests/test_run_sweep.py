@@ -59,6 +59,8 @@ def test_one_row_a_config(configs, machine, capsys):
         '| config | seeds | DSC_pooled |\n|---|---|---|\n'
         '| first | 3 of 3 | 0.7000 ± 0.2000 |\n| second | 3 of 3 | 0.7500 ± 0.2000 |\n')
     assert report in capsys.readouterr().out
+    assert main(['sweep', *configs, '--seeds', '0', '1', '2', '--metrics', 'HD95_mean']) == 0
+    assert Path('work_dirs/sweep/sweep.md').read_text().count(' (n = 2) |') == 2
     assert Path('work_dirs/sweep/second/seed_2/metrics.json').is_file()
     assert Path('work_dirs/sweep/second/results.md').is_file()
 
@@ -78,6 +80,9 @@ def test_goes_on_where_it_was(configs, machine):
 
 def test_what_fails_is_told_and_the_rest_go_on(configs, machine, capsys):
     Path('broken.py').write_text('default_scope = "mmseg"\n')
+    Path('odd.py').write_text(f'_base_ = "./{configs[0]}"\ntrain_dataloader = 5\n')
+    assert main(['sweep', 'odd.py', '--seeds', '0']) == 1
+    assert 'odd.py: train_dataloader must be a dict, got 5' in capsys.readouterr().err
     machine.fails = {1: 'test'}
     assert main(['sweep', 'broken.py', *configs, '--seeds', '0', '1']) == 1
     shown = capsys.readouterr()

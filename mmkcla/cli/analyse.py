@@ -11,6 +11,7 @@ any config with layer attention in its backbone and images; without --checkpoint
 says so. docs/analysis.md explains the columns.
 """
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,8 +156,8 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
         if getattr(args, name) < 1:
             raise UserError(f'--{name} must be at least 1, got {getattr(args, name)}')
     for name in ('limit', 'memory_limit'):
-        if getattr(args, name) <= 0:
-            raise UserError(f'--{name.replace("_", "-")} must be above 0, got {getattr(args, name):g}')
+        if not 0 < getattr(args, name) < math.inf:
+            raise UserError(f'--{name.replace("_", "-")} must be above 0 and finite, got {getattr(args, name):g}')
 
     import torch
     from tqdm import tqdm

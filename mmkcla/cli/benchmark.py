@@ -8,6 +8,7 @@ Each writes CSV (features: and Markdown; positions: and a picture) into its fold
 machines are not comparable; ratios within one are.
 """
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
 def _check_positive(args: argparse.Namespace) -> None:
     for name in ('shape', 'batch', 'rounds', 'sides', 'channels', 'key_channels', 'repeats', 'memory_limit'):
         value = getattr(args, name, None)
-        if value is not None and min(value if isinstance(value, list) else [value]) <= 0:
+        if value is not None and not all(0 < number < math.inf for number in (
+                value if isinstance(value, list) else [value])):
             raise UserError(f'--{name.replace("_", "-")}: above 0 is wanted, got {value}')
     if len(getattr(args, 'shape', [1])) > 2:
         raise UserError(f'--shape takes N, or H W, got {" ".join(map(str, args.shape))}')

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,20 @@ def load_config(name: str, options: list[str]) -> 'Config':
     from .options import merge_options
     merge_options(config, options)
     return config
+
+
+def require_parts(config: 'Config', keys: Sequence[str], purpose: str) -> None:
+    """See that a config has what a command needs, each a dict (an evaluator may be a list of them).
+
+    Raises:
+        UserError: naming the first part that is missing or of another kind.
+    """
+    for key in keys:
+        part = config.get(key)
+        if part is None:
+            raise UserError(f'config {config.filename} has no {key!r}; it cannot be {purpose}')
+        if not hasattr(part, 'get') and not (key.endswith('_evaluator') and isinstance(part, (list, tuple))):
+            raise UserError(f'config {config.filename}: {key} must be a dict, got {part!r}')
 
 
 def _base_elsewhere(reason: str) -> str | None:

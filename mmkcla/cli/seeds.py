@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .common import LAUNCHERS, add_config_arguments, check_writable, load_config, note
+from .common import LAUNCHERS, add_config_arguments, check_writable, load_config, note, require_parts
 from .train import find_resumable
 
 if TYPE_CHECKING:
@@ -80,10 +80,8 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
     """
     check_arguments(args)
     config = load_config(args.config, args.cfg_options)
-    for key in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader', 'test_evaluator',
-                'test_cfg'):
-        if config.get(key) is None:
-            raise UserError(f'config {config.filename} has no {key!r}; it cannot be trained and tested')
+    require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader',
+                           'test_evaluator', 'test_cfg'), 'trained and tested')
     if args.launcher != 'none' and args.gpus is None:
         args.gpus = _devices()
 

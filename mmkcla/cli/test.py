@@ -17,6 +17,7 @@ from .common import (
     load_config,
     note,
     prepare_hosts,
+    require_parts,
     section,
     set_launcher,
     set_work_dir,
@@ -56,9 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if folder:
             check_writable(folder, option)
     config = load_config(args.config, args.cfg_options)
-    for key in ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'):
-        if config.get(key) is None:
-            raise UserError(f'config {config.filename} has no {key!r}; it cannot be tested')
+    require_parts(config, ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'), 'tested')
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)

@@ -18,6 +18,7 @@ from .common import (
     load_config,
     note,
     prepare_hosts,
+    require_parts,
     section,
     set_launcher,
     set_work_dir,
@@ -57,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resume not in (None, 'auto') and '://' not in args.resume and not Path(args.resume).is_file():
         raise UserError(f'--resume: no such checkpoint: {args.resume}')
     config = load_config(args.config, args.cfg_options)
-    for key in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'):
-        if config.get(key) is None:
-            raise UserError(f'config {config.filename} has no {key!r}; it cannot be trained')
+    require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'), 'trained')
     check_numbers(config)
     check_preprocessor(config)
     work_dir = set_work_dir(config, args.work_dir)

@@ -111,6 +111,9 @@ def convert_state_dict(state_dict: Mapping[str, Tensor], source: str, carry: str
     deep_stem = any(bare_name(name) == 'conv1.6.weight' for name in state_dict)
     conversion = Conversion()
     for name, tensor in state_dict.items():
+        if not tensor.is_floating_point() and not name.endswith('num_batches_tracked'):
+            raise UserError(f'{source}: {name!r} is of type {str(tensor.dtype).removeprefix("torch.")}; weights are '
+                            'floating-point numbers')
         if source == 'kcla-layer':
             new = _kcla_name(name, carry)
         elif source.startswith('detector-') and not re.match(r'(?:module\.)?backbone\.', name):

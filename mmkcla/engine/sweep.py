@@ -35,6 +35,15 @@ class SweepRow:
         return summarise(self.done)
 
 
+def _cell(row: SweepRow, name: str) -> str:
+    """Mean and deviation, and of how many seeds where not all that are done have a number."""
+    summary = row.summaries.get(name)
+    if summary is None:
+        return ''
+    text = told(summary, digits_for([result.metrics.get(name) for result in row.done]))
+    return text if summary.count == len(row.done) else f'{text} (n = {summary.count})'
+
+
 def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metrics: Sequence[str] | None) -> None:
     """Write ``sweep.csv`` (every metric, numbers in full) and ``sweep.md`` (``metrics``, or every one), each whole.
 
@@ -56,8 +65,7 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
              f'Seeds {", ".join(map(str, seeds))}; mean ± standard deviation of the sample (n − 1) over the seeds that '
              'are done.', '', '| config | seeds | ' + ' | '.join(shown) + ' |', '|---|---|' + '---|' * len(shown)]
     for row in rows:
-        cells = [told(row.summaries.get(name), digits_for([result.metrics.get(name) for result in row.done]))
-                 if name in row.summaries else '' for name in shown]
+        cells = [_cell(row, name) for name in shown]
         lines.append(f'| {row.config} | {len(row.done)} of {len(seeds)} | ' + ' | '.join(cells) + ' |')
     lines += ['', *(f'* {row.config} failed: {row.error}' for row in rows if row.error),
               *(f'* {row.config}, seed {result.seed} failed: {result.status}' for row in rows

@@ -62,6 +62,8 @@ def test_bad_input(tmp_path, monkeypatch, capsys):
     assert error_of(capsys, 'benchmark', 'features', config, config) == (
         'two configs are called faster-rcnn_r18_fpn_coins')
     assert error_of(capsys, 'benchmark', 'features', config, '--batch', 0) == '--batch: above 0 is wanted, got 0'
+    assert error_of(capsys, 'benchmark', 'positions', '--sides', 4, '--memory-limit', 'nan') == \
+        '--memory-limit: above 0 is wanted, got nan'
     assert error_of(capsys, 'benchmark', 'positions', '--sides', 8, 0) == '--sides: above 0 is wanted, got [8, 0]'
     assert error_of(capsys, 'benchmark', 'features', config, '--shape', 1, '--batch', 1).endswith(
         'choose a larger --shape or --batch')
