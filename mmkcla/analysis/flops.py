@@ -12,10 +12,11 @@ from torch import nn
 from ..engine.files import whole_file
 from ..errors import UserError
 from .count import MacCounter
-from .output import write_csv
+from .output import new_figure, write_csv, write_figure
 from .subject import seeded_model
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from mmengine.config import Config
 
 COLUMNS = ('config', 'part', 'parameters', 'macs', 'input_height', 'input_width')
@@ -136,7 +137,7 @@ def conclusions(results: Sequence[Complexity]) -> list[str]:
 
 
 def write(folder: Path, results: Sequence[Complexity]) -> list[Path]:
-    """``flops.csv`` (a row a part), ``uncounted.csv`` (a row an operator), and ``flops.md`` with both."""
+    """``flops.csv`` (a row a part), ``uncounted.csv`` (an operator), ``flops.md`` with both, and ``flops.png``."""
     table, uncounted, report = folder / 'flops.csv', folder / 'uncounted.csv', folder / 'flops.md'
     rows = []
     for result in results:
@@ -149,7 +150,31 @@ def write(folder: Path, results: Sequence[Complexity]) -> list[Path]:
                           for result in results for entry in result.uncounted), UNCOUNTED_COLUMNS)
     with whole_file(report, 'w') as file:
         file.write('\n'.join(markdown(results)) + '\n')
-    return [table, uncounted, report]
+    picture = folder / 'flops.png'
+    write_figure(picture, figure(results))
+    return [table, uncounted, report, picture]
+
+
+def figure(results: Sequence[Complexity]) -> Figure:
+    """Bars of each config: parameters, and MACs; what the layer attentions have of them is dark."""
+    drawn = new_figure(11, 1.6 + 0.3 * len(results))
+    rows = range(len(results))
+    for number, (title, unit, value) in enumerate((('parameters', 1e6, 'parameters'), ('GMAC', 1e9, 'macs'))):
+        axes = drawn.add_subplot(1, 2, number + 1)
+        totals = [getattr(result, value) / unit for result in results]
+        attentions = [sum(getattr(part, value) for part in result.parts if part.name == _ATTENTIONS) / unit
+                      for result in results]
+        axes.barh(rows, totals, color='tab:blue', alpha=0.45, label='whole model')
+        axes.barh(rows, attentions, color='tab:blue', label='of which layer attention')
+        for row, total in zip(rows, totals, strict=True):
+            axes.annotate(f'{total:.4g}', (total, row), (3, 0), textcoords='offset points', va='center', fontsize=8)
+        axes.set_yticks(rows, [f'{result.config} ({result.shape[0]}×{result.shape[1]})' for result in results]
+                        if number == 0 else [''] * len(results), fontsize=8)
+        axes.margins(x=0.15)
+        axes.invert_yaxis()
+        axes.set_xlabel('million parameters' if number == 0 else title)
+    axes.legend(fontsize=8, loc='lower right')
+    return drawn
 
 
 def markdown(results: Sequence[Complexity]) -> list[str]:

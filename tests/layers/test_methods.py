@@ -216,6 +216,31 @@ def test_caches_start_anew_at_each_stage():
         torch.testing.assert_close(outs[-1], later[-1], rtol=0, atol=0)
 
 
+def test_dla_base_written_out():
+    """Earlier keys and values are refreshed by the DSU before each attention, and stay so."""
+    torch.manual_seed(2)
+    layers = build('DLABase')[:DEPTH].double().eval()
+    unit = layers[0].unit
+    xs = maps(dtype=torch.float64)[:DEPTH]
+    outs, state = run(layers, xs)
+    hidden = cell = torch.zeros(3, CHANNELS[0], dtype=torch.float64)
+    keys, values = [], []
+    for layer, x, out in zip(layers, xs, outs, strict=True):
+        pooled = x.mean((2, 3))
+        hidden, cell = unit(pooled, hidden, cell)
+        keys = [key * unit(key, hidden, cell)[0] for key in keys] + [layer.key(pooled)]
+        values = [value * unit(value.mean((2, 3)), hidden, cell)[0][..., None, None] for value in values]
+        values.append(layer.value(x))
+        width = layer.head_channels
+        heads = lambda vector, width=width: vector.unflatten(1, (-1, width))  # noqa: E731
+        scores = torch.stack([(heads(layer.query(pooled)) * heads(key)).sum(-1) for key in keys]) / width ** .5
+        shares = scores.softmax(0).repeat_interleave(width, -1)[..., None, None]
+        torch.testing.assert_close(out, layer.norm((shares * torch.stack(values)).sum(0)).relu())
+    cache = (entry for pair in zip(keys, values, strict=True) for entry in pair)
+    for ours, written in zip(state, (hidden, cell, *cache), strict=True):
+        torch.testing.assert_close(ours, written)
+
+
 def test_dsu_is_the_cell():
     unit = DynamicSharingUnit(8, 4)
     pooled, hidden, cell = torch.randn(3, 2, 8)

@@ -321,3 +321,15 @@ def test_necks_follow_an_fpn_in_a_list():
     plain.load_state_dict(neck[0].state_dict())
     assert isinstance(neck[1], LayerAttentionNeck) and isinstance(neck[1].passes[0], CrossLevelAttention)
     assert equal(neck(inputs := pyramid()), plain(inputs))
+
+
+@pytest.mark.parametrize('mode', [True, False], ids=['train', 'eval'])
+@pytest.mark.parametrize('make', [
+    lambda: LayerAttentionNeck(16, 3, dict(type='KCLA', head_channels=8), direction='both'),
+    lambda: EfficientAttentionNeck(16, 3),
+    lambda: KCLAFPN([16] * 3, 16, 3, layer_attention=dict(type='KCLA', head_channels=8))], ids=['levels', 'ea', 'fpn'])
+def test_empty_batch(make, mode):
+    neck = make().train(mode)
+    outs = neck([torch.randn(0, 16, side, side) for side in (16, 8, 4)])
+    assert [tuple(out.shape) for out in outs] == [(0, 16, 16, 16), (0, 16, 8, 8), (0, 16, 4, 4)]
+    assert all(entry.isfinite().all() for entry in neck.state_dict().values())

@@ -8,7 +8,7 @@ from stereo_data import ATTENTION, shifted_pair, small
 from torch import nn
 
 from mmkcla.errors import UserError
-from mmkcla.models.stereo import concatenation_volume, soft_argmin, upsample_logits
+from mmkcla.models.stereo import HourglassAggregation, concatenation_volume, soft_argmin, upsample_logits
 
 
 def build(config):
@@ -204,8 +204,33 @@ def test_bad_inputs():
         model(torch.zeros(1, 3, 8, 8))
     with pytest.raises(UserError, match='the pair a/b.png comes without a disparity to train on'):
         model(torch.zeros(1, 2, 3, 8, 8), [BaseDataElement(metainfo=dict(left_path='a/b.png'))], mode='loss')
+    with pytest.raises(UserError, match="mode='loss' needs a data sample for each of the 1 pairs, got 0"):
+        model(torch.zeros(1, 2, 3, 8, 8), mode='loss')
     with pytest.raises(UserError, match="mode='train' is unknown; choose one of: tensor, predict, loss"):
         model(torch.zeros(1, 2, 3, 8, 8), mode='train')
+
+
+def test_hourglasses_written_out():
+    """PSMNet's: the first one's way down goes to all later ones, the way up to the next, logits add up."""
+    net = HourglassAggregation(6, 4, stacks=3).double().eval()
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm3d):
+            module.running_mean.normal_(), module.running_var.uniform_(.5, 2.), module.weight.data.normal_()
+    volume = torch.randn(1, 6, 4, 8, 8, dtype=torch.float64)
+    x = net.reduction(volume)
+    base = x + net.pair(x)
+    expected, x, way_down, way_up = [], base, None, None
+    for number in range(3):
+        glass = net.hourglasses[number]
+        down = glass.middle(glass.down(x))
+        down = (down if number == 0 else down + way_up).relu()
+        way_down = down if number == 0 else way_down
+        way_up = (glass.up(glass.bottom(down)) + way_down).relu()
+        x = glass.out(way_up) + base
+        expected.append(net.outputs[number](x)[:, 0] + (expected[-1] if expected else 0))
+    for ours, written in zip(net(volume), expected, strict=True):
+        torch.testing.assert_close(ours, written)
+    assert all((a - b).abs().max() > 1e-3 for a, b in zip(expected, expected[1:], strict=False))
 
 
 def test_full_size_net_of_the_config_is_batch_norms_and_convolutions():

@@ -100,13 +100,16 @@ class EAPSMNet(BaseModel):
         return data_samples
 
     def _loss(self, inputs: Tensor, data_samples: Samples | None) -> dict[str, Tensor]:
-        truth = torch.stack([self._truth(sample, inputs.shape[-2:]) for sample in data_samples or ()])
+        if len(data_samples or ()) != len(inputs):
+            raise UserError(f"EAPSMNet: mode='loss' needs a data sample for each of the {len(inputs)} pairs, got "
+                            f'{len(data_samples or ())}')
+        truth = torch.stack([self._truth(sample, inputs.shape[-2:]) for sample in data_samples])
         valid = (truth > 0) & (truth < self.max_disparity)
         outputs = self.disparities(inputs)
         count = valid.sum()
         if not count:
             print_log(f'EAPSMNet: no disparity between 0 and {self.max_disparity} in this batch; it teaches nothing: '
-                      + ', '.join(str(sample.metainfo.get('left_path', '')) for sample in data_samples or ()),
+                      + ', '.join(str(sample.metainfo.get('left_path', '')) for sample in data_samples),
                       logger='current', level=logging.WARNING)
         pixels = count.clamp(min=1)
         losses = {}
