@@ -18,9 +18,10 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmkcla.engine.files import whole_file, write_json
+from mmkcla.engine.files import only_one, whole_file, write_json
 from mmkcla.engine.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.engine.hooks.curves import draw_curves, main_metrics, read_table, write_table
+from mmkcla.errors import UserError
 
 
 class Line(BaseModel):
@@ -271,3 +272,22 @@ def test_whole_file(tmp_path) -> None:
 def test_json_of_odd_values(tmp_path) -> None:
     write_json(tmp_path / 'a.json', dict(a=float('nan'), b=torch.tensor([1.5]), c=(1, None), d=Path('x'), e=True))
     assert json.loads((tmp_path / 'a.json').read_text()) == {'a': None, 'b': [1.5], 'c': [1, None], 'd': 'x', 'e': True}
+
+
+def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / 'w'
+    code = ('import sys; from mmkcla.engine.files import only_one\n'
+            'with only_one(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
+    with subprocess.Popen([sys.executable, '-c', code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b'held\n'
+        refusal = rf'^process {other.pid} is training in {folder}; wait for its end, stop it, or choose another'
+        with pytest.raises(UserError, match=refusal), only_one(folder):
+            pass
+        monkeypatch.setenv('RANK', '1')  # another process of the same training
+        with only_one(folder):
+            pass
+        monkeypatch.undo()
+        other.kill()
+    for _ in range(2):
+        with only_one(folder):
+            pass

@@ -77,10 +77,12 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         set_resume(config, args.resume, work_dir)
 
+    from ..engine.files import only_one
     from ..engine.runner import build_runner
-    runner = build_runner(config, required='some')
-    quiet_logger(runner.logger)
-    runner.train()
+    with only_one(work_dir):
+        runner = build_runner(config, required='some')
+        quiet_logger(runner.logger)
+        runner.train()
     return 0
 
 
