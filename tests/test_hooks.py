@@ -18,9 +18,10 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmkcla.engine.files import only_one, whole_file, write_json
+from mmkcla.engine.files import whole_file, write_json
 from mmkcla.engine.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.engine.hooks.curves import draw_curves, main_metrics, read_table, write_table
+from mmkcla.engine.lock import only_one
 from mmkcla.errors import UserError
 
 
@@ -276,7 +277,7 @@ def test_json_of_odd_values(tmp_path) -> None:
 
 def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
     folder = tmp_path / 'w'
-    code = ('import sys; from mmkcla.engine.files import only_one\n'
+    code = ('import sys; from mmkcla.engine.lock import only_one\n'
             'with only_one(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
     with subprocess.Popen([sys.executable, '-c', code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b'held\n'

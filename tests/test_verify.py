@@ -121,6 +121,8 @@ def test_before_a_run_every_file_is_looked_at_once_and_anew_when_one_changed(dat
     monkeypatch.setattr('mmkcla.datasets.verify.verify', lambda root, quick=False, **options: (
         looked.append('quick' if quick else 'full'), verify(root, quick))[1])
     assert verify_once(data) == verify_once(data) == [] and looked == ['full', 'quick']
+    (data / '.verified').write_bytes(b'\xff torn')
+    assert verify_once(data) == [] and looked.pop() == 'full'
     change(data / TRAIN)  # one bit
     expected = [f'{TRAIN}: its content is not that of the manifest (sha256)']
     assert verify_once(data) == verify_once(data) == expected and looked[2:] == ['full', 'full']

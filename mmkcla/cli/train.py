@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         set_resume(config, args.resume, work_dir)
 
-    from ..engine.files import only_one
+    from ..engine.lock import only_one
     from ..engine.runner import build_runner
     with only_one(work_dir):
         runner = build_runner(config, required='some')

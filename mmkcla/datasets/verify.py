@@ -24,6 +24,7 @@ from mmkcla.datasets.converters.splits import IMAGE_SUFFIXES, SPLITS, names_dige
 from mmkcla.datasets.parallel import run_parallel
 from mmkcla.engine.files import whole_file
 from mmkcla.errors import UserError
+from mmkcla.ranks import rank
 
 SAMPLE = 16  # masks that a quick check looks into
 HASH_SIDE = 16
@@ -53,7 +54,7 @@ def verify(root: str | os.PathLike, quick: bool = False, near: bool = False, wor
     return check(root, quick, near, workers, progress).problems
 
 
-def verify_once(root: str | os.PathLike, progress: bool | None = None) -> list[str]:
+def verify_once(root: str | os.PathLike) -> list[str]:
     """The problems before a run: every file is looked at once, and anew when one has changed.
 
     What was found right is kept as a digest of all names, sizes and times of change in ``.verified`` in the data set's
@@ -62,35 +63,35 @@ def verify_once(root: str | os.PathLike, progress: bool | None = None) -> list[s
 
     Args:
         root: the folder with ``images`` and ``masks``.
-        progress: as of :func:`check`.
 
     Raises:
         UserError: as :func:`check`.
     """
-    stamp = Path(root) / STAMP
+    root = Path(root)
+    if rank() != 0:
+        return verify(root, quick=True)
+    stamp, state, kept = root / STAMP, _fingerprint(root), b''
     with contextlib.suppress(OSError):
-        if os.environ.get('RANK', '0') != '0' or stamp.read_text(encoding='utf-8') == _fingerprint(Path(root)):
-            return verify(root, quick=True)
-    before = _fingerprint(Path(root))
-    problems = verify(root, progress=progress)
+        kept = stamp.read_bytes()
+    if kept == state:
+        return verify(root, quick=True)
+    problems = verify(root)
     if not problems:
         with contextlib.suppress(OSError), whole_file(stamp) as file:
-            file.write(before.encode())
+            file.write(state)
     return problems
 
 
-def _fingerprint(root: Path) -> str:
+def _fingerprint(root: Path) -> bytes:
     """Of the names, sizes and times of change of a data set's files."""
+    manifest = root / MANIFEST
+    sizes = {**_list(root / 'images'), **_list(root / 'masks'),
+             MANIFEST: manifest.stat().st_size if manifest.exists() else -1}
     digest = hashlib.sha256()
-    for kind in ('images', 'masks', MANIFEST):
-        top = root / kind
-        files = [top] if top.is_file() else sorted(
-            Path(place, name) for place, _, names in os.walk(top, followlinks=True) for name in names)
-        for path in files:
-            state = path.stat() if path.exists() else None
-            seen = (path.relative_to(root).as_posix(), state and (state.st_size, state.st_mtime_ns))
-            digest.update(repr(seen).encode())
-    return digest.hexdigest()
+    for name, size in sizes.items():
+        changed = (root / name).stat().st_mtime_ns if size >= 0 else 0
+        digest.update(f'{name}\n{size} {changed}\n'.encode())
+    return digest.hexdigest().encode()
 
 
 def check(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,

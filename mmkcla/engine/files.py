@@ -8,13 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
 PART_SUFFIX = '.part'
 
 
@@ -53,36 +46,6 @@ def _file_mode(target: Path) -> int:
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
-
-
-@contextmanager
-def only_one(folder: str | os.PathLike) -> Iterator[None]:
-    """Hold ``folder`` as that of this training while the block runs; a process that dies lets go of it.
-
-    Does nothing on ranks but the first, and where the system or the disk knows no locks.
-
-    Raises:
-        UserError: another process holds it.
-    """
-    ranks = [os.environ.get(name, '0') for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK')]
-    if fcntl is None or any(rank != '0' for rank in ranks):
-        yield
-        return
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / '.training', 'a+', encoding='utf-8') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(f'process {file.read().strip() or "(unknown)"} is training in {folder}; wait for its end, '
-                            'stop it, or choose another --work-dir') from None
-        except OSError:  # a disk without locks
-            pass
-        file.truncate(0)
-        file.write(f'{os.getpid()}\n')
-        file.flush()
-        yield
 
 
 def write_json(target: str | os.PathLike, value: Any) -> None:

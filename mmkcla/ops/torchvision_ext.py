@@ -14,7 +14,6 @@ import importlib
 import importlib.abc
 import importlib.util
 import logging
-import os
 import sys
 import types
 
@@ -22,6 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import UserError
+from ..ranks import rank
 
 EXT_NAME = 'mmcv._ext'
 HOW_TO_COMPILE = ('install onedl-mmcv with compiled operators (a wheel from the onedl index, or built against your '
@@ -263,22 +263,13 @@ def _require_torchvision():
 
 def _announce(message):
     global _announced
-    if _announced or _rank() != 0:
+    if _announced or rank() != 0:
         return
     _announced = True
     from mmengine.logging import MMLogger
     # before the runner has made its logger we must not make one: its handlers fix the rank for good
     current = MMLogger.get_current_instance() if MMLogger._instance_dict else logging.getLogger('mmkcla')
     current.warning(message)
-
-
-def _rank():
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    for variable in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'):  # the launchers' words, before the group exists
-        if os.environ.get(variable):
-            return int(os.environ[variable])
-    return 0
 
 
 def _one_line(error):

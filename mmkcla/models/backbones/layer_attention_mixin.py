@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mmcv.cnn import build_norm_layer
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
@@ -18,6 +17,7 @@ from ...errors import UserError
 from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...layers.common import checkpointed
+from ..norms import build_norm, check_norm_cfg
 
 ATTENTION_PREFIX = 'layer_attentions.'
 
@@ -79,8 +79,9 @@ class LayerAttentionMixin:
 
     def _build_layer_attentions(self, options: dict) -> nn.ModuleList:
         method = layer_attention_class(options.pop('type', None))
-        norm_cfg = {k: v for k, v in (options.pop('norm_cfg', None) or self.norm_cfg).items() if k != 'requires_grad'}
-        options.setdefault('norm_layer', partial(_norm_layer, norm_cfg))
+        norm_cfg = check_norm_cfg(options.pop('norm_cfg', None) or self.norm_cfg)
+        norm_cfg.pop('requires_grad', None)
+        options.setdefault('norm_layer', partial(build_norm, norm_cfg))
         stages, carry = nn.ModuleList(), None
         for i, blocks in enumerate(self._stages()):
             channels = _out_channels(blocks[-1])
@@ -292,7 +293,3 @@ def _run_block(block: nn.Module, x: Tensor, attention: LayerAttention | None) ->
 
 def _out_channels(block: nn.Module) -> int:
     return (block.conv3 if hasattr(block, 'conv3') else block.conv2).out_channels
-
-
-def _norm_layer(norm_cfg: dict, channels: int) -> nn.Module:
-    return build_norm_layer(norm_cfg, channels)[1]

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from ...errors import UserError
 from ...layers import layer_attention_class
 from ...layers.base import State
+from ..norms import build_norm, check_norm_cfg
 
 CARRIES = ('keep', 'token')
 OF_THE_NECK = ('channels', 'depth', 'carry_channels', 'carry_stride')
@@ -53,11 +53,8 @@ class CrossLevelAttention(nn.Module):
         method = layer_attention_class(options.pop('type', 'KCLA'))
         if own := [name for name in OF_THE_NECK if name in options]:
             raise UserError(f'layer_attention: {", ".join(own)} is what the neck sets itself; leave it out')
-        norm_cfg = options.pop('norm_cfg', None) or norm_cfg
-        if not isinstance(norm_cfg, Mapping) or 'type' not in norm_cfg:
-            raise UserError(f'norm_cfg={norm_cfg!r} must be a dict with a type, as in dict(type=\'BN\')')
-        norm_cfg = dict(norm_cfg)
-        options.setdefault('norm_layer', partial(_norm_layer, norm_cfg))
+        norm_cfg = check_norm_cfg(options.pop('norm_cfg', None) or norm_cfg)
+        options.setdefault('norm_layer', partial(build_norm, norm_cfg))
         try:
             self.layers = (method.build_stage(channels, num_levels, **options) if carry == 'keep' else
                            _stages_of_one(method.build_stage, channels, num_levels, 2 if shrinks else 1, options))
@@ -138,12 +135,3 @@ def _stages_of_one(build_stage: Callable[..., nn.ModuleList], channels: int, num
                    options: dict[str, Any]) -> nn.ModuleList:
     carries = [{}] + [dict(carry_channels=channels, carry_stride=stride)] * (num_levels - 1)
     return nn.ModuleList(build_stage(channels, 1, **carry, **options)[0] for carry in carries)
-
-
-def _norm_layer(norm_cfg: dict, channels: int) -> nn.Module:
-    try:
-        return build_norm_layer(norm_cfg, channels)[1]
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
-        hint = '; GN needs num_groups' if norm_cfg['type'] == 'GN' and 'num_groups' not in norm_cfg else ''
-        raise UserError(f'norm_cfg={norm_cfg} gives no norm of {channels} channels{hint}'
-                        + (f' ({" ".join(str(error).split())[:120]})' if str(error) else '')) from error

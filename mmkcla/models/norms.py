@@ -1,0 +1,35 @@
+"""Norms of a ``norm_cfg`` for layer attentions, in backbones and necks."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmcv.cnn import build_norm_layer
+from torch import nn
+
+from ..errors import UserError
+
+
+def check_norm_cfg(norm_cfg: Any) -> dict[str, Any]:
+    """A copy of ``norm_cfg``.
+
+    Raises:
+        UserError: if it is no dict with a type.
+    """
+    if not isinstance(norm_cfg, Mapping) or 'type' not in norm_cfg:
+        raise UserError(f'norm_cfg={norm_cfg!r} must be a dict with a type, as in dict(type=\'BN\')')
+    return dict(norm_cfg)
+
+
+def build_norm(norm_cfg: dict[str, Any], channels: int) -> nn.Module:
+    """The norm of a number of channels.
+
+    Raises:
+        UserError: if mmcv cannot build it.
+    """
+    try:
+        return build_norm_layer(norm_cfg, channels)[1]
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        hint = '; GN needs num_groups' if norm_cfg['type'] == 'GN' and 'num_groups' not in norm_cfg else ''
+        raise UserError(f'norm_cfg={norm_cfg} gives no norm of {channels} channels{hint}'
+                        + (f' ({" ".join(str(error).split())[:120]})' if str(error) else '')) from error
