@@ -1,11 +1,33 @@
 """mmkcla: layer attention (KCLA and the methods it is compared with) for OpenMMLab.
 
-Importing this package imports no OpenMMLab library; the registry (``mmkcla.registry``) is found by mmengine when a
-config says ``type='mmkcla.…'``.
+Importing this package imports no OpenMMLab library and not torch: its parts (``mmkcla.layers``, ``mmkcla.models``, …)
+are imported when they are first used. mmengine finds the registries (:mod:`mmkcla.registry`) when a config says
+``type='mmkcla.…'``.
 """
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .version import __version__
 
-__all__ = ['__version__', 'use_torchvision_ops']
+if TYPE_CHECKING:  # what ``__getattr__`` imports when it is first used
+    from . import analysis as analysis
+    from . import checkpoint as checkpoint
+    from . import convert as convert
+    from . import datasets as datasets
+    from . import errors as errors
+    from . import evaluation as evaluation
+    from . import layers as layers
+    from . import models as models
+    from . import ops as ops
+    from . import registry as registry
+    from . import runtime as runtime
+    from . import stereo as stereo
+    from . import weights as weights
+
+PARTS = ('analysis', 'checkpoint', 'convert', 'datasets', 'errors', 'evaluation', 'layers', 'models', 'ops', 'registry',
+         'runtime', 'stereo', 'weights')
+
+__all__ = ['__version__', 'register_all_modules', 'use_torchvision_ops', *PARTS]
 
 
 def use_torchvision_ops() -> bool:
@@ -15,3 +37,24 @@ def use_torchvision_ops() -> bool:
     """
     from .ops import install
     return install()
+
+
+def register_all_modules() -> None:
+    """Register everything of this package at once, in place of mmengine's import on demand.
+
+    The stand-in for mmcv's operators is installed first (:func:`use_torchvision_ops`).
+    """
+    use_torchvision_ops()
+    from . import registry
+    for kind in (registry.MODELS, registry.DATASETS, registry.TRANSFORMS, registry.METRICS, registry.HOOKS):
+        kind.import_from_location()
+
+
+def __getattr__(name: str) -> Any:
+    if name in PARTS:
+        return importlib.import_module(f'.{name}', __name__)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,10 +1,12 @@
-"""Which versions this package was tested with, and a word where an environment is outside of them.
+"""Versions of the host libraries that were tested, and public names that have moved.
 
-Nothing is refused: both lines of OpenMMLab (the original and onedl, same import names) are tried as they come.
+No version is refused: both lines of OpenMMLab (the original and onedl, same import names) are used as installed.
 """
 import importlib
 import re
+import warnings
 from types import ModuleType
+from typing import Any
 
 # import name: (first version that should work, last minor version that was tested)
 TESTED = {
@@ -22,6 +24,25 @@ DISTRIBUTIONS = {
     'mmseg': 'onedl-mmsegmentation',
     'mmpretrain': 'onedl-mmpretrain',
 }
+
+
+# module: {public name: the module where it is now}
+MOVED = {
+    'mmkcla.evaluation': dict.fromkeys(('StereoMetric', 'stereo_counts', 'stereo_scores'), 'mmkcla.stereo.metric'),
+}
+
+
+def moved(module: str, name: str) -> Any:
+    """A public name from where it has moved to, with a ``DeprecationWarning``; for ``__getattr__`` of ``module``.
+
+    Raises:
+        AttributeError: ``module`` never had that name.
+    """
+    place = MOVED.get(module, {}).get(name)
+    if place is None:
+        raise AttributeError(f'module {module!r} has no attribute {name!r}')
+    warnings.warn(f'{module}.{name} has moved to {place}', DeprecationWarning, stacklevel=3)
+    return getattr(importlib.import_module(place), name)
 
 
 def version_notes(modules: dict[str, ModuleType]) -> list[str]:

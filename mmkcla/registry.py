@@ -10,9 +10,11 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
-MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['mmkcla.models'])
-DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla', locations=['mmkcla.datasets.all'])
+MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmkcla', locations=['mmkcla.models', 'mmkcla.stereo.model'])
+DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla',
+                    locations=['mmkcla.datasets.registration', 'mmkcla.stereo.dataset'])
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
-                      locations=['mmkcla.datasets.transforms'])
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.engine.hooks'])
-METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla', locations=['mmkcla.evaluation'])
+                      locations=['mmkcla.datasets.transforms', 'mmkcla.stereo.transforms'])
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
+METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
+                   locations=['mmkcla.evaluation', 'mmkcla.stereo.metric'])

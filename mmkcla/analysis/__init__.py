@@ -1,0 +1,1 @@
+"""Analyses of layer attentions; docs/analysis.md."""

@@ -14,8 +14,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ..errors import UserError
 from ..layers import layer_attention_class
+from ..utils.figures import new_figure, write_figure
+from ..utils.tables import write_csv
 from .count import MacCounter
-from .output import new_figure, write_csv, write_figure
 
 METHODS: dict[str, dict] = {
     'KCLA': dict(type='KCLA'),

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .output import new_figure, plural, write_csv, write_figure
+from ..utils.figures import new_figure, write_figure
+from ..utils.tables import write_csv
+from ..utils.text import plural
 from .shares import CARRY, shares
 from .subject import Subject, each_image
 

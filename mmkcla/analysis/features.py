@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.files import whole_file
+from ..utils.files import whole_file
 
 
 @dataclass

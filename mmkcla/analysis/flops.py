@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..engine.files import whole_file
 from ..errors import UserError
+from ..utils.figures import new_figure, write_figure
+from ..utils.files import whole_file
+from ..utils.tables import write_csv
 from .count import MacCounter
-from .output import new_figure, write_csv, write_figure
 from .subject import seeded_model
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .output import new_figure, plural, sparse_ticks, write_csv, write_figure
+from ..utils.figures import new_figure, sparse_ticks, write_figure
+from ..utils.tables import write_csv
+from ..utils.text import plural
 from .shares import keys
 from .subject import Subject, each_image
 

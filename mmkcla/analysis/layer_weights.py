@@ -9,7 +9,9 @@ import torch
 
 from ..layers import KCLA
 from ..layers.common import HeadMixing
-from .output import new_figure, plural, sparse_ticks, write_csv, write_figure
+from ..utils.figures import new_figure, sparse_ticks, write_figure
+from ..utils.tables import write_csv
+from ..utils.text import plural
 from .record import Stage
 from .shares import CARRY, gate, shares, temperature
 from .subject import Subject, each_image

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..engine.files import whole_file
 from ..layers import DotProductAttention2d, EfficientAttention
+from ..utils.files import whole_file
 
 OUT_OF_MEMORY = 'out of memory'
 NON_LOCAL = 'NonLocal2d (mmcv)'

@@ -14,12 +14,12 @@ from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
-from ..checkpoint import compare, read_checkpoint, state_dict_of
-from ..cli.predictors.base import build_model, to_rgb, without_annotations
-from ..cli.tta import innermost_dataset
-from ..engine.runner import download, require
 from ..errors import UserError
 from ..layers import LayerAttention
+from ..runtime.inference.base import build_model, to_rgb, without_annotations
+from ..runtime.inference.tta import innermost_dataset
+from ..weights.matching import compare, require
+from ..weights.reading import download, read_checkpoint, state_dict_of
 from .record import Stage, recording, split_stages
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .common import check_writable, load_config, note, prepare_hosts
+from ..runtime.config import check_writable, load_config, note, prepare_hosts
 from .infer import find_images, pick_device
 from .test import check_checkpoint
 

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..runtime.config import load_config, note, prepare_hosts
+from ..runtime.hosts import import_hosts
 from ..version import __version__
-from .common import load_config, note, prepare_hosts
-from .quiet import import_hosts
 
 if TYPE_CHECKING:
     from mmengine.config import Config
     from torch import nn
 
-    from ..convert import Conversion
-    from ..convert.fit import Fit
+    from ..weights.convert import Conversion
+    from ..weights.convert.fit import Fit
 
 SUMMARY = "convert other people's weights"
 _SUFFIXES = ('.pth', '.safetensors')
@@ -55,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     check_arguments(args)
     config = load_config(args.config, args.cfg_options) if args.config else None
 
-    from ..checkpoint import read_checkpoint, state_dict_of
-    from ..convert import convert_state_dict
-    from ..convert.fit import fit_of
-    from ..convert.write import sha256_of, write_weights
+    from ..weights.convert import convert_state_dict
+    from ..weights.convert.fit import fit_of
+    from ..weights.convert.write import sha256_of, write_weights
+    from ..weights.reading import read_checkpoint, state_dict_of
     checkpoint = read_checkpoint(args.file)
     try:
         weights = state_dict_of(checkpoint)
@@ -113,8 +113,8 @@ def tell_source(names: Mapping[str, Any]) -> str:
     Raises:
         UserError: there is none, or several.
     """
-    from ..convert import recognise
-    from ..convert.sources import whose
+    from ..weights.convert import recognise
+    from ..weights.convert.sources import whose
     fitting = recognise(names)
     if len(fitting) == 1:
         return fitting[0]
@@ -168,7 +168,7 @@ def expected_network(args: argparse.Namespace, conversion: 'Conversion', source:
     from mmengine.registry import MODELS
     from torch import nn
 
-    from ..convert.architecture import backbone_config, classifier_config, layer_options
+    from ..weights.convert.architecture import backbone_config, classifier_config, layer_options
     weights = conversion.state_dict
     if source == 'kcla-layer':
         from ..layers import KCLA
@@ -205,7 +205,7 @@ def _title(backbone: Mapping[str, Any], model: Mapping[str, Any]) -> str:
 
 def report(file: str, source: str, usage: Usage, conversion: 'Conversion', fit: 'Fit') -> str:
     """The account of a conversion, by number and first names."""
-    from ..convert.fit import COUNTER, some
+    from ..weights.convert.fit import COUNTER, some
     wanted = len(fit.matched) + len(fit.kept) + len(fit.missing) + len(fit.mismatched)
     rows = [('matched', f'{len(fit.matched)} of {wanted}')]
     dropped = [name for name in conversion.dropped if not name.endswith(COUNTER)]

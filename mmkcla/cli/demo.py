@@ -32,18 +32,19 @@ class Demo:
 
 
 def _prepare_coins() -> str:
-    from ..datasets.converters import coins
+    from ..datasets.detection import coins
     return coins.convert('data/coins')
 
 
 def _prepare_coin_masks() -> str:
-    from ..datasets.converters import isic, samples
+    from ..datasets.segmentation import samples
+    from ..datasets.segmentation.converters import isic
     raw = samples.make_samples('data/raw/coins_isic2017')
     return f'{raw}\n{isic.convert_isic2017("data/raw/coins_isic2017", "data/coins_isic2017").text}'
 
 
 def _prepare_digits() -> str:
-    from ..datasets.digits import DigitsDataset
+    from ..datasets.classification.digits import DigitsDataset
     return ', '.join(f'{len(DigitsDataset(split))} scans of digits to {split}' for split in ('train', 'test'))
 
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .common import add_config_arguments, check_writable, load_config, note, prepare_hosts
+from ..runtime.config import add_config_arguments, check_writable, load_config, note, prepare_hosts
 from .test import check_checkpoint
 
 if TYPE_CHECKING:
     import torch
 
-    from .predictors import Predictor
+    from ..runtime.inference import Predictor
 
 SUMMARY = 'predict on images'
 SCORE_THRESHOLD = 0.3
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"config {config.filename} has no 'model'")
     host = prepare_hosts(config)
 
-    from ..engine.files import write_json
-    from .predictors import PREDICTORS
+    from ..runtime.inference import PREDICTORS
+    from ..utils.files import write_json
     if host not in PREDICTORS or config.get('default_scope') != host:
         raise UserError(f'config {config.filename} is not of mmdet, mmseg or mmpretrain (its default_scope)')
     options = options_for(host, args)
@@ -183,7 +183,7 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
     """
     from tqdm import tqdm
 
-    from .predictors import write_image
+    from ..runtime.inference import write_image
     done: list[dict] = []
     failed: list[dict] = []
     names = picture_names(images)

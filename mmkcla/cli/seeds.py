@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .common import LAUNCHERS, add_config_arguments, check_writable, load_config, note, require_parts
+from ..runtime.config import LAUNCHERS, add_config_arguments, check_writable, load_config, note, require_parts
 from .train import find_resumable
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-    from ..engine.seeds import SeedFolder, SeedResult
+    from ..runtime.seeds import SeedFolder, SeedResult
 
 SUMMARY = 'train and test with several seeds; mean and standard deviation'
 _PATIENCE = 30  # seconds for a process to end after it was told to
@@ -85,7 +85,7 @@ def run_all(args: argparse.Namespace) -> 'tuple[list[SeedResult], list[str]]':
     if args.launcher != 'none' and args.gpus is None:
         args.gpus = _devices()
 
-    from ..engine.seeds import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, training_parts
+    from ..runtime.seeds import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, training_parts
     work_dir = work_dir_of(args, config)
     training = training_parts(config, amp=args.amp, auto_scale=args.auto_scale_lr,
                               processes=args.gpus if args.launcher != 'none' else None)
@@ -235,7 +235,7 @@ def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path |
         return last
     named: list[Path] = []
     if last is not None:
-        from ..checkpoint import read_checkpoint
+        from ..weights.reading import read_checkpoint
         known = (read_checkpoint(last).get('message_hub') or {}).get('runtime_info') or {}
         recorded = known.get(f'best_ckpt_{save_best}') or known.get('best_ckpt')
         named = [folder / Path(recorded).name, Path(recorded)] if recorded else []
@@ -326,7 +326,7 @@ def stopping_in_order() -> Iterator[None]:
 
 def write_results(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[str]) -> None:
     """Write ``results.csv`` and ``results.md``, each whole."""
-    from ..engine.seeds import REPORT, TABLE, write_report, write_table
+    from ..runtime.seeds import REPORT, TABLE, write_report, write_table
     write_table(work_dir / TABLE, results)
     write_report(work_dir / REPORT, name, results, notes)
 
@@ -337,7 +337,7 @@ def report(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[s
     Returns:
         The exit code: 1 if a seed failed.
     """
-    from ..engine.seeds import REPORT, TABLE, digits_for, summarise, told
+    from ..runtime.seeds import REPORT, TABLE, digits_for, summarise, told
     write_results(work_dir, name, results, notes)
     failed = [result.seed for result in results if result.failed]
     print()

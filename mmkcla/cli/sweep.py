@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..paths import find_config
-from .common import check_writable
+from ..runtime.config import check_writable
 from .seeds import add_seed_arguments, check_arguments, run_all, stopping_in_order
 
 SUMMARY = 'several configs with several seeds, in one table'
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.dry_run:
         check_writable(work_dir, '--work-dir')
 
-    from ..engine.sweep import SweepRow, write_sweep
+    from ..runtime.sweep import SweepRow, write_sweep
     rows = [SweepRow(name) for name in names]
     with stopping_in_order():
         for number, (config, row) in enumerate(zip(args.configs, rows, strict=True), start=1):

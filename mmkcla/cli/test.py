@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .common import (
+from ..runtime.config import (
     add_config_arguments,
     add_run_arguments,
     check_evaluators,
@@ -23,7 +23,7 @@ from .common import (
     set_work_dir,
     tidy_dataloaders,
 )
-from .quiet import quiet_logger
+from ..runtime.hosts import quiet_logger
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.show_dir:
         draw_into(config, host, args.show_dir)
     if args.tta:
-        from .tta import use_tta
+        from ..runtime.inference.tta import use_tta
         use_tta(config, host)
     reports = report_into(config, work_dir)
     if args.out:
@@ -83,10 +83,10 @@ def run(args: argparse.Namespace) -> int:
 
     from mmengine.dist import is_main_process
 
-    from ..engine.drawing import skip_what_cannot_be_drawn
-    from ..engine.files import write_json
-    from ..engine.measured import INFO, METRICS, run_info
-    from ..engine.runner import build_runner
+    from ..runtime.run_info import INFO, METRICS, run_info
+    from ..runtime.runner import build_runner
+    from ..runtime.visualization import skip_what_cannot_be_drawn
+    from ..utils.files import write_json
     config.load_from = checkpoint
     runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT)
     quiet_logger(runner.logger)

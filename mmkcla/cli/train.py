@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .common import (
+from ..runtime.config import (
     add_config_arguments,
     add_run_arguments,
     check_evaluators,
@@ -24,7 +24,7 @@ from .common import (
     set_work_dir,
     tidy_dataloaders,
 )
-from .quiet import quiet_logger
+from ..runtime.hosts import quiet_logger
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         set_resume(config, args.resume, work_dir)
 
-    from ..engine.lock import only_one
-    from ..engine.runner import build_runner
+    from ..runtime.runner import build_runner
+    from ..utils.lock import only_one
     with only_one(work_dir):
         runner = build_runner(config, required='some')
         quiet_logger(runner.logger)

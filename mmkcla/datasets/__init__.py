@@ -1,1 +1,1 @@
-"""Data for the host frameworks: converters that write datasets, transforms for their pipelines."""
+"""Data sets, the checks before a run, converters, and transforms for the hosts' pipelines."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .check_seg import check_binary_seg
-from .coco_file import read_coco
+from .detection.coco_file import read_coco
+from .segmentation.check import check_binary_seg
 
 _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
 

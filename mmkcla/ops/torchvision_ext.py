@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import UserError
-from ..ranks import rank
+from ..utils.ranks import rank
 
 EXT_NAME = 'mmcv._ext'
 HOW_TO_COMPILE = ('install onedl-mmcv with compiled operators (a wheel from the onedl index, or built against your '

@@ -6,8 +6,8 @@ from tiny import error_of
 
 from mmkcla.analysis.flops import complexity, markdown
 from mmkcla.cli import main
-from mmkcla.cli.common import load_config, prepare_hosts
 from mmkcla.layers.common import channel_kernel_size
+from mmkcla.runtime.config import load_config, prepare_hosts
 
 
 def count(name, *shape, options=()):

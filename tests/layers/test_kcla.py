@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mmkcla.convert import convert_reference
 from mmkcla.errors import UserError
 from mmkcla.layers import KCLA, LayerAttention, known_layer_attentions, layer_attention_class
+from mmkcla.weights.convert import convert_reference
 
 OPTIONS = [
     dict(),

@@ -11,9 +11,9 @@ from mmpretrain.models.backbones.resnet import Bottleneck
 from small_nets import HOSTS, KCLA, equal, host_class, image, mixed, randomise_, trunk, weighted_sum
 from torch import nn
 
-from mmkcla.convert import convert_reference
 from mmkcla.layers import LayerAttention
 from mmkcla.models.backbones import KCLAResNet, LayerAttentionMixin
+from mmkcla.weights.convert import convert_reference
 
 SMALL = dict(depth=18, base_channels=8, stem_channels=8, out_indices=(0, 1, 2, 3), norm_eval=False)
 

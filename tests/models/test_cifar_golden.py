@@ -6,10 +6,10 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 
-from mmkcla.convert import convert_reference, convert_state_dict
 from mmkcla.errors import UserError
 from mmkcla.layers import known_layer_attentions
 from mmkcla.models.backbones import CifarLayerAttentionResNet
+from mmkcla.weights.convert import convert_reference, convert_state_dict
 
 # file, source of the converter, layer attention
 NETS = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmkcla.datasets.disparity import parse_pfm, read_disparity, write_pfm
 from mmkcla.errors import UserError
+from mmkcla.stereo.disparity import parse_pfm, read_disparity, write_pfm
 
 ROWS = [[1., 2., 3.], [4., 5., 6.]]  # top row first
 BOTTOM_UP = (4., 5., 6., 1., 2., 3.)

@@ -9,7 +9,7 @@ from mmengine.registry import MODELS, init_default_scope
 from stereo_data import pair_folder
 
 from mmkcla.cli import main
-from mmkcla.datasets.converters.motorcycle import convert
+from mmkcla.stereo.motorcycle import convert
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 FULL, DEMO = CONFIGS / 'ea_psmnet' / 'ea-psmnet_4xb3-10e_sceneflow.py', CONFIGS / 'demo' / 'ea-psmnet_motorcycle.py'

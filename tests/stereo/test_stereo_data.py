@@ -6,9 +6,11 @@ from mmengine.registry import DATASETS
 from PIL import Image
 from stereo_data import pair_folder
 
-from mmkcla.datasets.converters.motorcycle import constant_baselines, convert, photographs, split_views
-from mmkcla.datasets.disparity import read_disparity, write_pfm
-from mmkcla.datasets.transforms import (
+from mmkcla.errors import UserError
+from mmkcla.stereo.disparity import read_disparity, write_pfm
+from mmkcla.stereo.metric import stereo_counts, stereo_scores
+from mmkcla.stereo.motorcycle import constant_baselines, convert, photographs, split_views
+from mmkcla.stereo.transforms import (
     LoadDisparity,
     LoadStereoPair,
     PackStereoInputs,
@@ -16,8 +18,6 @@ from mmkcla.datasets.transforms import (
     StereoRandomCrop,
     StereoVerticalFlip,
 )
-from mmkcla.errors import UserError
-from mmkcla.evaluation import stereo_counts, stereo_scores
 
 LOAD = [dict(type='mmkcla.LoadStereoPair'), dict(type='mmkcla.LoadDisparity'), dict(type='mmkcla.PackStereoInputs')]
 

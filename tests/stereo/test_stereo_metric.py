@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from mmkcla.errors import UserError
-from mmkcla.evaluation import StereoMetric
+from mmkcla.stereo.metric import StereoMetric
 
 
 def sample(prediction, truth, name='a', **more):
@@ -46,7 +46,7 @@ def test_exactly_three_pixels_are_not_bad():
 
 def test_maps_without_valid_pixels_are_left_out_and_said(monkeypatch):
     said = []
-    monkeypatch.setattr('mmkcla.evaluation.stereo_metric.print_log', lambda *args: said.append(args))
+    monkeypatch.setattr('mmkcla.stereo.metric.print_log', lambda *args: said.append(args))
     metric = StereoMetric(max_disparity=50)
     metric.process(None, [sample([[1.]], [[60.]], name='far'), sample([[1.]], [[3.]])])
     assert metric.evaluate(2)['EPE'] == 2

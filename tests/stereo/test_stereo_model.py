@@ -8,7 +8,7 @@ from stereo_data import ATTENTION, shifted_pair, small
 from torch import nn
 
 from mmkcla.errors import UserError
-from mmkcla.models.stereo import HourglassAggregation, concatenation_volume, soft_argmin, upsample_logits
+from mmkcla.stereo.model import HourglassAggregation, concatenation_volume, soft_argmin, upsample_logits
 
 
 def build(config):

@@ -2,7 +2,7 @@
 import argparse
 import sys
 
-from mmkcla.datasets.converters.coins import convert
+from mmkcla.datasets.detection.coins import convert
 from mmkcla.errors import UserError
 
 

@@ -1,8 +1,8 @@
 """Prepare Kvasir-SEG (polyp segmentation) for training, from the files as downloaded."""
 import sys
 
-from mmkcla.datasets.converters.command import main
-from mmkcla.datasets.converters.kvasir import KVASIR_SEG
+from mmkcla.datasets.segmentation.converters.command import main
+from mmkcla.datasets.segmentation.converters.kvasir import KVASIR_SEG
 
 if __name__ == '__main__':
     sys.exit(main(KVASIR_SEG))

@@ -2,7 +2,7 @@
 import argparse
 import sys
 
-from mmkcla.datasets.converters.samples import DATASETS, PHOTOGRAPHS, make_samples
+from mmkcla.datasets.segmentation.samples import DATASETS, PHOTOGRAPHS, make_samples
 from mmkcla.errors import UserError
 
 

@@ -2,8 +2,8 @@
 import argparse
 import sys
 
-from mmkcla.datasets.converters.motorcycle import convert
 from mmkcla.errors import UserError
+from mmkcla.stereo.motorcycle import convert
 
 
 def parse_args() -> argparse.Namespace:

@@ -2,7 +2,7 @@
 import argparse
 import sys
 
-from mmkcla.datasets.verify import check, summary
+from mmkcla.datasets.segmentation.verify import check, summary
 from mmkcla.errors import UserError
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ...errors import UserError
 from ...registry import TRANSFORMS
-from ..converters.pixels import turn
+from ..segmentation.masks import turn
 from .loading import image_problem
 
 _TURNS = {

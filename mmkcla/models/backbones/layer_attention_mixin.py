@@ -12,11 +12,12 @@ from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
-from ...checkpoint import fetch_state_dict, load_matching
 from ...errors import UserError
 from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...layers.common import checkpointed
+from ...weights.matching import load_matching
+from ...weights.reading import fetch_state_dict
 from ..norms import build_norm, check_norm_cfg
 
 ATTENTION_PREFIX = 'layer_attentions.'

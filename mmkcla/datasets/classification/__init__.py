@@ -1,0 +1,1 @@
+"""Classification: the digits of scikit-learn."""

@@ -1,0 +1,1 @@
+"""Segmentation: the data set of images and masks, its checks, and its converters."""

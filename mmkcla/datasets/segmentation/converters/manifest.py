@@ -1,0 +1,119 @@
+"""The file that tells what a prepared data set is made of, and whether a folder is one."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mmkcla.datasets.segmentation.converters.layout import Problem
+from mmkcla.errors import UserError
+
+MANIFEST = 'manifest.json'
+PROBLEMS = 'problems.txt'
+FORMAT = 'mmkcla binary segmentation 1'
+STAMP = '.verified'  # of verify_once
+OS_FILES = {'.DS_Store', 'Thumbs.db', 'desktop.ini'}  # of which a folder is full on some systems; no data
+
+
+def write_manifest(folder: Path, head: dict, problems: Sequence[Problem], files: Sequence[dict]) -> None:
+    """Write ``manifest.json`` (a line for each problem and pair), and ``problems.txt`` if there are any."""
+    listed = {'problems': [{'kind': problem.kind, 'file': problem.file, 'detail': problem.detail, 'kept': problem.kept}
+                           for problem in problems], 'files': list(files)}
+    parts = [f'{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}' for key, value in
+             {'format': FORMAT, **head}.items()]
+    for key, entries in listed.items():
+        lines = ',\n  '.join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        parts.append(f'{json.dumps(key)}: [\n  {lines}\n ]' if lines else f'{json.dumps(key)}: []')
+    (folder / MANIFEST).write_text('{\n ' + ',\n '.join(parts) + '\n}\n', encoding='utf-8', newline='\n')
+    if problems:
+        text = ''.join(f'{problem}\n' for problem in problems)
+        (folder / PROBLEMS).write_text(text, encoding='utf-8', newline='\n')
+    else:
+        (folder / PROBLEMS).unlink(missing_ok=True)
+
+
+def read_manifest(folder: str | os.PathLike) -> dict | None:
+    """The manifest of a prepared data set; None if there is none.
+
+    Raises:
+        UserError: it cannot be read, or is not of this project.
+    """
+    path = Path(folder) / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f'cannot read {path}: {error.strerror or error}') from None
+    except ValueError as error:
+        raise UserError(f'cannot read {path}: it is damaged ({" ".join(str(error).split())})') from None
+    if not isinstance(content, dict) or content.get('format') != FORMAT:
+        raise UserError(f'{path} is not the manifest of a prepared data set ("format": "{FORMAT}")')
+    files = content.get('files')
+    if not isinstance(files, list) or not all(map(_valid, files)):
+        raise UserError(f'{path} is damaged: its "files" are not as a converter writes them')
+    return content
+
+
+def already_there(folder: Path, parameters: dict, source: Callable[[], str], overwrite: bool) -> bool:
+    """Whether ``folder`` is the data set asked for; False if it may be written.
+
+    Args:
+        folder: to look into.
+        parameters: those asked for.
+        source: gives the digest of the source; called only if the parameters are the same (it can take a while).
+        overwrite: whether it may be replaced.
+
+    Raises:
+        UserError: it holds something that must not be lost without the user's word.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    if not folder.is_dir():
+        raise UserError(f'{folder} is a file; the data set needs a folder')
+    content = read_manifest(folder)
+    if content is None:
+        raise UserError(f'{folder} is neither empty nor a prepared data set; choose another folder')
+    expected = {MANIFEST: None, PROBLEMS: None}
+    for entry in content['files']:
+        expected.update({entry[kind]: entry[f'{kind}_bytes'] for kind in ('image', 'mask')})
+    present = {path.relative_to(folder).as_posix(): path.stat().st_size
+               for path in folder.rglob('*') if path.is_file() and path.name not in {*OS_FILES, STAMP}}
+    if overwrite:
+        if foreign := sorted(present.keys() - expected.keys()):
+            raise UserError(f'{folder / foreign[0]} is not of the data set and would be lost; move it, or choose '
+                            'another folder')
+        return False
+    written = content.get('parameters') or {}
+    differences = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(value)})'
+                            for key, value in parameters.items() if written.get(key) != value)
+    # The source's digest differs as soon as the split does: it tells something only if it is the one difference.
+    if differences or written.get('source') != source():
+        raise UserError(f'{folder} was written with {differences or "other files in the source"}; choose another '
+                        'folder, or --overwrite')
+    for name, size in expected.items():
+        if size is not None and present.get(name) != size:
+            what = 'is missing' if name not in present else f'has {present[name]} bytes in place of {size}'
+            raise UserError(f'{folder} is damaged: {name} {what}; write it anew with --overwrite')
+    return True
+
+
+def _shown(value: object) -> str:
+    """A parameter for people: digests cut to what tells them apart."""
+    if isinstance(value, dict):
+        return ' '.join(f'{key}={_shown(item)}' for key, item in value.items())
+    return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+def _valid(entry: object) -> bool:
+    """Whether an entry of ``files`` has what is read from it, and its paths stay in the folder."""
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ('name', 'split')):
+        return False
+    for kind in ('image', 'mask'):
+        path, size = entry.get(kind), entry.get(f'{kind}_bytes')
+        if not isinstance(size, int) or not isinstance(entry.get(f'{kind}_sha256'), str) or not isinstance(path, str):
+            return False
+        if path.split('/')[:-1] != [f'{kind}s', entry['split']] or '\\' in path or '..' in path.split('/'):
+            return False
+    return True

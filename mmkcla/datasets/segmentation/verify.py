@@ -1,0 +1,350 @@
+"""Check a prepared data set of two classes before a training: every file, or the quick part of it.
+
+Works on what the converters write (``images/<split>``, ``masks/<split>``, ``manifest.json``), and on any folder of
+that layout; without a manifest there is nothing to compare contents with.
+"""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmkcla.datasets.segmentation import masks as pixels
+from mmkcla.datasets.segmentation.converters.manifest import MANIFEST, OS_FILES, STAMP, read_manifest
+from mmkcla.datasets.segmentation.converters.splits import IMAGE_SUFFIXES, SPLITS, names_digest
+from mmkcla.errors import UserError
+from mmkcla.utils.files import whole_file
+from mmkcla.utils.parallel import run_parallel
+from mmkcla.utils.ranks import rank
+
+SAMPLE = 16  # masks that a quick check looks into
+HASH_SIDE = 16
+NEAR_BITS = 16  # of 256: further apart no near-duplicate; recompressing or resizing a picture moves a few bits
+
+
+@dataclass
+class Report:
+    """What a check found.
+
+    Attributes:
+        problems: a line each, sorted by file; empty if the data set is fine.
+        notes: what is worth knowing and no problem.
+        counts: pairs of each split.
+        empty_masks: masks without foreground among those looked into.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    empty_masks: int = 0
+
+
+def verify(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,
+           progress: bool | None = None) -> list[str]:
+    """The problems of a prepared data set, a line each; see :func:`check`."""
+    return check(root, quick, near, workers, progress).problems
+
+
+def verify_once(root: str | os.PathLike) -> list[str]:
+    """The problems before a run: every file is looked at once, and anew when one has changed.
+
+    What was found right is kept as a digest of all names, sizes and times of change in ``.verified`` in the data set's
+    folder; while it fits, the check is the quick one. Of several processes the first does it, and the others check
+    quickly; where the folder cannot be written, every run looks at every file.
+
+    Args:
+        root: the folder with ``images`` and ``masks``.
+
+    Raises:
+        UserError: as :func:`check`.
+    """
+    root = Path(root)
+    if rank() != 0:
+        return verify(root, quick=True)
+    stamp, state, kept = root / STAMP, _fingerprint(root), b''
+    with contextlib.suppress(OSError):
+        kept = stamp.read_bytes()
+    if kept == state:
+        return verify(root, quick=True)
+    problems = verify(root)
+    if not problems:
+        with contextlib.suppress(OSError), whole_file(stamp) as file:
+            file.write(state)
+    return problems
+
+
+def _fingerprint(root: Path) -> bytes:
+    """Of the names, sizes and times of change of a data set's files."""
+    manifest = root / MANIFEST
+    sizes = {**_list(root / 'images'), **_list(root / 'masks'),
+             MANIFEST: manifest.stat().st_size if manifest.exists() else -1}
+    digest = hashlib.sha256()
+    for name, size in sizes.items():
+        changed = (root / name).stat().st_mtime_ns if size >= 0 else 0
+        digest.update(f'{name}\n{size} {changed}\n'.encode())
+    return digest.hexdigest().encode()
+
+
+def check(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,
+          progress: bool | None = None) -> Report:
+    """Check a prepared data set.
+
+    Always: images and masks lie in train, val and test; each image has a mask and each mask an image; files and their
+    sizes in bytes are the manifest's; what the manifest counts is what it lists, once each; no image is in two splits
+    by the manifest. Then of each pair: both can be decoded to the end, sizes are equal, the mask is
+    grey and its values are 0 and 1; the sha256 of the files is the manifest's; no image is in two splits.
+
+    Args:
+        root: the folder with ``images`` and ``masks``.
+        quick: look into 16 masks and the heads of their images only, and hash nothing (well under a second).
+        near: also compare how images look across splits (difference hash of 256 bits): finds recompressed and resized
+            copies. Not with ``quick``.
+        workers: threads; None: one a processor.
+        progress: show a bar on stderr; None: if that is a terminal.
+
+    Raises:
+        UserError: there is no such folder, or no ``images`` and ``masks`` in it.
+    """
+    root, report = Path(root), Report()
+    if quick and near:
+        raise UserError('a quick check decodes no images: near-duplicates need a full one')
+    if not root.is_dir():
+        raise UserError(f'no folder {root}; tools/dataset_converters make it')
+    if not (root / 'images').is_dir() or not (root / 'masks').is_dir():
+        raise UserError(f'{root} is not a prepared data set: it needs the folders images and masks, and in them train, '
+                        'val and test')
+    try:
+        manifest = read_manifest(root)
+        if manifest is None:
+            report.notes.append(f'there is no {MANIFEST}: contents cannot be compared with what was converted')
+    except UserError as error:
+        manifest = None
+        report.problems.append(f'{MANIFEST}: {str(error).split(": ", 1)[-1]}')
+    present = {kind: _list(root / kind) for kind in ('images', 'masks')}
+    pairs = _pair(present, report)
+    entries = (manifest or {}).get('files', [])
+    if manifest is not None:
+        _compare_files(present, entries, report)
+        _recount(manifest, report)
+    listed = {entry[kind]: entry[f'{kind}_sha256'] for entry in entries for kind in ('image', 'mask')}
+    if quick:
+        spread = [pairs[i] for i in sorted({round(i) for i in np.linspace(0, len(pairs) - 1, SAMPLE)})] if pairs else []
+        results = run_parallel(partial(_inspect, root, {}, True, False), spread, workers, False)
+        digests = {entry['image']: entry['image_sha256'] for entry in entries}
+    else:
+        results = run_parallel(partial(_inspect, root, listed, False, near), pairs, workers, progress, 'verify')
+        digests = {pair[0]: result['sha256'] for pair, result in zip(pairs, results, strict=True)}
+    for result in results:
+        report.problems += result['problems']
+        report.empty_masks += result['empty']
+    _duplicates(digests, report)
+    if near:
+        looks = {pair[0]: result['look'] for pair, result in zip(pairs, results, strict=True) if 'look' in result}
+        _near_duplicates(looks, digests, report)
+    report.counts = dict(Counter(_split(image) for image, _ in pairs))
+    if report.empty_masks:
+        report.notes.append(f'{report.empty_masks} of {len(results)} masks that were looked into '
+                            f'{"has" if report.empty_masks == 1 else "have"} no foreground')
+    report.problems.sort()
+    return report
+
+
+def _list(folder: Path) -> dict[str, int]:
+    """Sizes of the files below ``folder`` (``images`` or ``masks``), by their paths from the data set's root."""
+    result = {}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(set(names) - OS_FILES):
+            path = Path(place, name)
+            result[f'{folder.name}/{path.relative_to(folder).as_posix()}'] = (
+                path.stat().st_size if path.exists() else -1)  # a link to nowhere
+    return result
+
+
+def _pair(present: dict[str, dict[str, int]], report: Report) -> list[tuple[str, str]]:
+    """Images and masks of one name in one split; what is alone, empty, or there twice is a problem."""
+    images, masks = defaultdict(list), {}
+    for kind, paths in present.items():
+        for path in paths:
+            if PurePosixPath(path).suffix.lower() not in (IMAGE_SUFFIXES if kind == 'images' else ('.png',)):
+                continue
+            if path.split('/')[1:-1] not in [[split] for split in SPLITS]:
+                report.problems.append(f'{path}: lies in none of {", ".join(f"{kind}/{split}" for split in SPLITS)}')
+            elif kind == 'images':
+                images[_key(path)].append(path)
+            else:
+                masks[_key(path)] = path
+    for key, paths in images.items():
+        if len(paths) > 1:
+            report.problems.append(f'{paths[0]}: the same name as {", ".join(paths[1:])}')
+        if key not in masks:
+            report.problems.append(f'{paths[0]}: no mask masks/{key}.png')
+    report.problems += [f'{path}: no image images/{key}.*' for key, path in masks.items() if key not in images]
+    if not images and not report.problems:
+        report.problems.append(f'images: no images ({" ".join(IMAGE_SUFFIXES)}) in it')
+    sizes = {**present['images'], **present['masks']}
+    report.problems += [f'{path}: {"empty file" if size == 0 else "link to a file that is not there"}'
+                        for path, size in sizes.items() if size <= 0]
+    return [(path, masks[key]) for key, paths in images.items() if key in masks
+            for path in paths if sizes[path] > 0 and sizes[masks[key]] > 0]
+
+
+def _compare_files(present: dict[str, dict[str, int]], entries: list[dict], report: Report) -> None:
+    """Which files are there, and how large, against the manifest."""
+    sizes = {**present['images'], **present['masks']}
+    expected = {entry[kind]: entry[f'{kind}_bytes'] for entry in entries for kind in ('image', 'mask')}
+    report.problems += [f'{path}: is in the manifest, but not there' for path in expected.keys() - sizes.keys()]
+    report.problems += [f'{path}: is not in the manifest' for path in sizes.keys() - expected.keys()]
+    report.problems += [f'{path}: has {sizes[path]} bytes, {size} by the manifest' for path, size in expected.items()
+                        if path in sizes and sizes[path] > 0 and sizes[path] != size]
+
+
+def _recount(manifest: dict, report: Report) -> None:
+    """What the manifest says of its own list of files: nothing is there twice; counts and names are those listed."""
+    entries, seen = manifest['files'], set()
+    for entry in entries:
+        own = {entry['name'], entry['image'], entry['mask']}
+        if not seen.isdisjoint(own):
+            report.problems.append(f'{MANIFEST}: {entry["name"]} is listed twice')
+        seen |= own
+    names = {split: [entry['name'] for entry in entries if entry['split'] == split] for split in SPLITS}
+    listed = {'counts': {split: len(names[split]) for split in SPLITS},
+              'names_sha256': {split: names_digest(names[split]) for split in SPLITS if names[split]},
+              'empty_masks': {'all splits': sum(entry.get('foreground') == 0 for entry in entries)}}
+    for key, right in listed.items():
+        written = {'all splits': manifest.get(key)} if key == 'empty_masks' else manifest.get(key)
+        written = written if isinstance(written, dict) else {}
+        for split in sorted(written.keys() | right.keys()):
+            if written.get(split) != right.get(split):
+                report.problems.append(f'{MANIFEST}: {key} of {split}: {_shown(written.get(split))}, but '
+                                       f'{_shown(right.get(split))} by the files it lists')
+
+
+def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: tuple[str, str]) -> dict[str, Any]:
+    """Look into one pair."""
+    problems, result, size = [], {'sha256': None, 'empty': 0}, None
+    try:
+        if quick:
+            with Image.open(root / pair[0]) as image:
+                size = pixels.upright_size(image)
+        else:
+            data = _read(root, pair[0], listed, problems)
+            result['sha256'] = hashlib.sha256(data).hexdigest()
+            image = pixels.decode(data, 'image')
+            size = pixels.upright_size(image)
+            if near:
+                result['look'] = difference_hash(image)
+    except pixels.PixelError as error:
+        problems.append(f'{pair[0]}: {error.kind} ({error.detail})')
+    except Exception as error:  # a missing file, or a head that is damaged: each format's reader has its own
+        problems.append(f'{pair[0]}: cannot be read ({_line(error)})')
+    try:
+        mask = pixels.decode(_read(root, pair[1], listed, problems), 'mask')
+        if size is not None and pixels.upright_size(mask) != size:
+            width, height = pixels.upright_size(mask)
+            problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')
+        values = pixels.grey(mask)
+        result['empty'] = int(not values.any())
+        if values.max(initial=0) > 1:
+            problems.append(f'{pair[1]}: {_wrong_values(np.unique(values).tolist())}')
+    except pixels.PixelError as error:
+        problems.append(f'{pair[1]}: {error.kind} ({error.detail})')
+    except OSError as error:
+        problems.append(f'{pair[1]}: cannot be read ({_line(error)})')
+    return {**result, 'problems': problems}
+
+
+def _read(root: Path, name: str, listed: dict[str, str], problems: list[str]) -> bytes:
+    data = (root / name).read_bytes()
+    if name in listed and hashlib.sha256(data).hexdigest() != listed[name]:
+        problems.append(f'{name}: its content is not that of the manifest (sha256)')
+    return data
+
+
+def _wrong_values(values: list[int]) -> str:
+    shown = ', '.join(map(str, values[:6])) + (', ...' if len(values) > 6 else '')
+    if set(values) <= {0, 255}:
+        return f'a 0/255 mask (values {shown}); 0 and 1 are expected, and 255 means "ignore" to mmseg'
+    return f'the values {shown}, where 0 and 1 are expected'
+
+
+def difference_hash(image: Image.Image) -> np.ndarray:
+    """How a picture looks, in 256 bits: whether each of 16 x 16 places is brighter than the place to its left.
+
+    Args:
+        image: decoded; its EXIF orientation is applied.
+
+    Returns:
+        ``(256,)`` bool.
+    """
+    small = pixels.upright(image).convert('L').resize((HASH_SIDE + 1, HASH_SIDE), Image.Resampling.BOX)
+    return np.diff(np.asarray(small).astype(np.int16), axis=1).ravel() > 0
+
+
+def _duplicates(digests: dict[str, str | None], report: Report) -> None:
+    """The same image in two splits is a problem, twice in one a note."""
+    same = defaultdict(list)
+    for path, digest in digests.items():
+        if digest is not None:
+            same[digest].append(path)
+    within = 0
+    for paths in same.values():
+        splits = {_split(path) for path in paths}
+        if len(splits) > 1:
+            report.problems.append(f'{paths[0]}: the same image as {", ".join(paths[1:])}, in another split')
+        within += len(paths) - len(splits)
+    if within:
+        report.notes.append(f'{within} image{" is" if within == 1 else "s are"} there twice in one split')
+
+
+def _near_duplicates(looks: dict[str, np.ndarray], digests: dict[str, str | None], report: Report) -> None:
+    """Images of different splits that look the same and are not the same file."""
+    groups = defaultdict(list)
+    for path in sorted(looks):
+        groups[_split(path)].append(path)
+    order = sorted(groups, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
+    signs = {split: np.array([looks[path] for path in groups[split]], np.float32) * 2 - 1 for split in order}
+    for number, split in enumerate(order):
+        for other in order[number + 1:]:
+            # Bits that differ, from the scalar product of signs; a strip at a time keeps memory small.
+            for start in range(0, len(groups[split]), 512):
+                apart = (HASH_SIDE**2 - signs[split][start:start + 512] @ signs[other].T) / 2
+                for i, j in np.argwhere(apart <= NEAR_BITS).tolist():
+                    a, b = groups[split][start + i], groups[other][j]
+                    if digests[a] != digests[b]:
+                        report.problems.append(f'{a}: looks like {b}, in another split ({int(apart[i, j])} of '
+                                               f'{HASH_SIDE**2} bits differ)')
+
+
+def summary(report: Report) -> str:
+    """One line for people."""
+    splits: Iterable[str] = sorted(report.counts, key=lambda name: (SPLITS.index(name) if name in SPLITS else 3, name))
+    numbers = ', '.join(f'{report.counts[split]} {split}' for split in splits) or 'no'
+    found = len(report.problems)
+    return f'{numbers} pairs; {found or "no"} problem{"" if found == 1 else "s"}'
+
+
+def _shown(value: object) -> str:
+    return 'none' if value is None or value == '' else str(value)[:12]
+
+
+def _split(path: str) -> str:
+    return path.split('/')[1]
+
+
+def _key(path: str) -> str:
+    """``train/a`` of ``images/train/a.jpg``."""
+    return str(PurePosixPath(path.split('/', 1)[1]).with_suffix(''))
+
+
+def _line(error: BaseException) -> str:
+    return (getattr(error, 'strerror', None) or ' '.join(str(error).split()) or type(error).__name__)[:120]

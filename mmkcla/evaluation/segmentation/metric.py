@@ -1,0 +1,334 @@
+"""Evaluation of segmentation into foreground and background."""
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.evaluator import BaseMetric
+from mmengine.logging import print_log
+from torch import Tensor
+
+from ...errors import UserError
+from ...registry import METRICS
+from .bootstrap import score_intervals
+from .counts import Counts, check_rule, count_pixels, mean, scores_from_counts, summarise, valid_pixels
+from .polyp_protocol import LEVELS, protocol_scores, threshold_curves
+from .report import LEGEND, PICTURES, TABLE, outcome_map, short_names, text_table, write_pictures, write_table
+from .resize import mask_at, scores_at
+from .surface import boundary_scores
+
+SIZES = ('original', 'network')
+_TTA = ("mmseg's SegTTAModel does this: it merges the labels of the views, not their scores, and takes the sigmoid of "
+        'a one-channel head twice')
+
+
+@METRICS.register_module()
+class BinarySegMetric(BaseMetric):
+    """Scores of the foreground (label 1) against masks of 0 and 1, pooled over the set and as a mean over images.
+
+    The two aggregations differ by points and papers rarely say which they report, so each key ends in what it is:
+
+    * ``IoU, DSC, mIoU, mDice, Acc, Sens, Spec`` with ``_pooled`` (all pixels of the set counted as one image) and
+      ``_mean`` (mean over images), defined in :mod:`~.counts`. ``mIoU`` and ``mDice`` average
+      foreground and background; what many papers call mIoU is ``IoU_pooled`` here.
+    * ``TJ65_mean`` (ISIC 2018: an image's IoU, 0 if below .65), ``failed_share`` (images of IoU < .65),
+      ``empty_truth`` (how many images have no foreground; they have no ``Sens``).
+    * ``<key>_lo`` and ``<key>_hi`` for ``IoU_pooled, DSC_pooled, IoU_mean, DSC_mean, TJ65_mean``: 95 % bootstrap
+      intervals over images.
+    * ``mDice_256, mIoU_256, maxDice_256, maxIoU_256`` with ``polyp_protocol=True``
+      (:mod:`~.polyp_protocol`); ``HD95_mean`` in pixels with ``hd95=True``; ``BF1_mean`` with
+      ``boundary_f1=True`` (:mod:`~.surface`; ignored pixels are background there).
+
+    All but ``empty_truth`` and HD95 are from 0 to 1. The head may have one channel (sigmoid) or two (softmax). An image
+    that comes twice, as samplers of several processes pad, counts once: the same path of image and of mask.
+
+    Args:
+        threshold: a foreground probability above it is foreground. At 0.5, two channels give their argmax.
+        size: ``'original'``: the scores that mmseg has resized to the image's own size, against the mask at that
+            size. ``'network'``: at the size the network saw, as most papers on ISIC compare: mmseg's resize is undone
+            (:mod:`~.resize`), and the mask resized by nearest pixel centre.
+        network_size: height and width for ``size='network'``; None: each sample's ``img_shape``.
+        empty: where a class is in neither mask, its IoU and DSC are 1 (``'one'``), or the image is left out of their
+            means (``'skip'``). A truth without foreground of which some is predicted scores 0 in any case.
+        ignore_index: value of mask pixels that do not count; None: all count.
+        polyp_protocol: also the polyp papers' average over 256 thresholds, at the original size.
+        hd95: also the 95th percentile of the Hausdorff distance, in pixels of the compared size.
+        boundary_f1: also the boundary F1.
+        tolerance: of the boundary F1, in pixels.
+        bootstrap: how many sets are drawn for the intervals; 0: no intervals.
+        seed: of those draws.
+        out_dir: a folder for ``per_image.csv`` and ``worst/``, pictures of the worst images by IoU (image | truth |
+            prediction; none that is without a fault), which are named in the log too; None: nothing is written.
+        worst: how many of them.
+        collect_device, prefix, collect_dir: of mmengine's ``BaseMetric``.
+
+    Raises:
+        UserError: for unusable arguments; at an image for a mask that is missing, of other values (naming the file) or
+            of another size than the prediction, for other than one or two channels, for logits where probabilities are
+            expected, for labels that do not follow from the scores.
+    """
+
+    default_prefix = ''  # bare keys; None would be warned of
+
+    def __init__(self, threshold: float = 0.5, size: str = 'original', network_size: Sequence[int] | None = None,
+                 empty: str = 'one', ignore_index: int | None = 255, polyp_protocol: bool = False, hd95: bool = False,
+                 boundary_f1: bool = False, tolerance: float = 2.0, bootstrap: int = 1000, seed: int = 0,
+                 out_dir: str | None = None, worst: int = 20, collect_device: str = 'cpu', prefix: str | None = None,
+                 collect_dir: str | None = None) -> None:
+        super().__init__(collect_device=collect_device, prefix=prefix, collect_dir=collect_dir)
+        if not 0 < threshold < 1:
+            raise UserError(f'BinarySegMetric: threshold={threshold} is a probability between 0 and 1')
+        if size not in SIZES:
+            raise UserError(f'BinarySegMetric: size={size!r} is unknown; choose one of: {", ".join(SIZES)}')
+        if network_size is not None and (size != 'network' or len(network_size) != 2):
+            raise UserError(f'BinarySegMetric: network_size={network_size} is (height, width) for size=\'network\', '
+                            f'and size is {size!r}')
+        if polyp_protocol and size != 'original':
+            raise UserError('BinarySegMetric: polyp_protocol=True is defined at the original size; '
+                            'use size=\'original\', or a second evaluator for it')
+        if ignore_index in (0, 1):
+            raise UserError(f'BinarySegMetric: ignore_index={ignore_index} is one of the two classes')
+        if tolerance < 0 or bootstrap < 0 or worst < 0:
+            raise UserError(f'BinarySegMetric: tolerance={tolerance}, bootstrap={bootstrap} and worst={worst} cannot '
+                            'be negative')
+        if out_dir is not None and Path(out_dir).exists() and not Path(out_dir).is_dir():
+            raise UserError(f'BinarySegMetric: out_dir={out_dir} is a file')
+        check_rule(empty)
+        self.threshold, self.size, self.empty, self.ignore_index = threshold, size, empty, ignore_index
+        self.network_size = None if network_size is None else tuple(network_size)
+        self.polyp_protocol, self.hd95, self.boundary_f1, self.tolerance = polyp_protocol, hd95, boundary_f1, tolerance
+        self.bootstrap, self.seed, self.worst = bootstrap, seed, worst
+        self.out_dir = None if out_dir is None else Path(out_dir)
+        self._worst: list[dict] = []  # this process's worst records, in order
+        self._warned: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of what :meth:`evaluate` returns with these arguments, known beforehand."""
+        names = list(summarise(np.zeros((1, 4)), self.empty))
+        if self.bootstrap:
+            names += score_intervals(np.ones((1, 4), np.int64), self.empty, 1)
+        names += ['HD95_mean'] * self.hd95 + ['BF1_mean'] * self.boundary_f1
+        if self.polyp_protocol:
+            names += protocol_scores(*np.ones((2, 1, LEVELS)))
+        return [f'{self.prefix}/{name}' if self.prefix else name for name in names]
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Count each sample; ``self.results`` gets a small record of it, no maps (but those of the worst)."""
+        classes = (self.dataset_meta or {}).get('classes')
+        if classes is not None and len(classes) != 2:
+            raise UserError(f'BinarySegMetric is for two classes, background and foreground; the data set has '
+                            f'{len(classes)}: {", ".join(map(str, classes[:6]))}')
+        for sample in data_samples:
+            self.results.append(self._record(sample))
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        """See mmengine."""
+        try:
+            return super().evaluate(size)
+        finally:
+            self._worst.clear()
+            self._warned.clear()
+
+    def compute_metrics(self, results: list[dict]) -> dict[str, float]:
+        """Scores of the whole set from the records of all processes; writes the report if there is an ``out_dir``."""
+        records = self._each_once(results)
+        if not records:
+            raise UserError('BinarySegMetric: no image was evaluated; is the data set empty?')
+        counts = np.array([record['counts'] for record in records], dtype=np.int64)
+        metrics = summarise(counts, self.empty)
+        if self.bootstrap:
+            metrics |= score_intervals(counts, self.empty, self.bootstrap, seed=self.seed)
+        for name in ('HD95', 'BF1'):
+            if name in records[0]:
+                metrics[f'{name}_mean'] = mean(np.array([record[name] for record in records]))
+        if self.polyp_protocol:
+            judged = [record['curves'] for record in records if sum(record['counts'])]
+            metrics |= protocol_scores(*np.stack(judged or [np.full((2, LEVELS), np.nan)], axis=1))
+        print_log(f'{len(records)} images ({metrics["empty_truth"]} without foreground), threshold {self.threshold}, '
+                  f'{self.size} size'
+                  + (' (95 % bootstrap intervals)' if self.bootstrap else '') + '\n' + text_table(metrics), 'current')
+        unjudged = int((counts.sum(1) == 0).sum())
+        if unjudged:
+            print_log(f'{unjudged} images have no pixel that counts; they are in no score', 'current', logging.WARNING)
+        if self.out_dir is not None:
+            try:
+                self._report(records, counts)
+            except OSError as error:  # the numbers are worth more than the report
+                print_log(f'cannot write the report to {self.out_dir}: {error}', 'current', logging.WARNING)
+        return metrics
+
+    def _record(self, sample: dict) -> dict[str, Any]:
+        path, mask_path = sample.get('img_path'), sample.get('seg_map_path')
+        name = str(path or f'number {len(self.results)}')
+        if 'gt_sem_seg' not in sample:
+            raise UserError(f'BinarySegMetric: the image {name} comes without a mask; the pipeline needs '
+                            'mmkcla.LoadBinaryMask, and the data set a seg_map_path')
+        scores, prediction = self._prediction(sample, name)
+        truth = _map(sample['gt_sem_seg']['data']).to(scores.device)
+        valid_pixels(truth, self.ignore_index, str(mask_path or f'of the image {name}'))
+        if self.size == 'network':
+            scores, truth = self._to_network(sample, scores, truth, name)
+            prediction = scores > self.threshold
+        elif truth.shape != prediction.shape:
+            raise UserError(f'the prediction for {name} is of {_size(prediction)} pixels, its mask of {_size(truth)}: '
+                            "load the mask after the resize in the test pipeline, so that it keeps the image's own "
+                            "size, or compare at size='network'")
+        valid = torch.ones_like(prediction) if self.ignore_index is None else truth != self.ignore_index
+        foreground = truth == 1
+        counts = count_pixels(prediction, foreground, valid)
+        record: dict[str, Any] = dict(path=str(path or ''), mask=str(mask_path or ''), counts=counts,
+                                      size=tuple(truth.shape),
+                                      IoU=float(scores_from_counts(counts, self.empty)['IoU']))
+        if self.hd95 or self.boundary_f1:
+            wanted = ('HD95', ) * self.hd95 + ('BF1', ) * self.boundary_f1
+            values = boundary_scores(*((side & valid).cpu().numpy() for side in (prediction, foreground)),
+                                     self.tolerance, self.empty)
+            record |= {key: values[key] if sum(counts) else np.nan for key in wanted}
+        if self.polyp_protocol:
+            record['curves'] = threshold_curves(scores, foreground, valid)
+        if self.out_dir is not None and self.worst:
+            self._keep_if_bad(record, prediction, foreground, valid)
+        return record
+
+    def _prediction(self, sample: dict, name: str) -> tuple[Tensor, Tensor]:
+        """Foreground probability and foreground, ``(H, W)``, at the original size."""
+        labels = _map(sample['pred_sem_seg']['data']) == 1 if 'pred_sem_seg' in sample else None
+        if 'seg_logits' not in sample:
+            return self._labels_alone(labels, name, 'there are no seg_logits')
+        logits = sample['seg_logits']['data'].float()
+        if len(logits) not in (1, 2):
+            raise UserError(f'BinarySegMetric is for one or two channels, the prediction for {name} has {len(logits)}; '
+                            'set num_classes=2 in the decode head')
+        if not bool(torch.isfinite(logits).all()):
+            labels = None
+            self._warn('finite', f'the prediction for {name} has scores that are not finite; where they are NaN it '
+                       'counts as background')
+        if len(logits) == 2:
+            margin = (logits[1] - logits[0]).nan_to_num(-math.inf, math.inf, -math.inf)
+            if labels is not None and bool((labels != (margin > 0)).any()):
+                return self._labels_alone(labels, name, f'pred_sem_seg does not follow from seg_logits ({_TTA})')
+            scores = (margin.cpu().double() if self.size == 'network' else margin).sigmoid()
+            return scores, margin > math.log(self.threshold / (1 - self.threshold))
+        scores = logits[0].nan_to_num(0.0)  # mmseg's postprocess_result has applied the sigmoid
+        if bool(((scores < 0) | (scores > 1)).any()):
+            raise UserError(f'BinarySegMetric expects probabilities of a one-channel head (mmseg applies the sigmoid), '
+                            f'the prediction for {name} goes from {float(scores.min()):.3g} to '
+                            f'{float(scores.max()):.3g}')
+        prediction = scores > self.threshold
+        if labels is not None and bool((labels != prediction).any()):
+            self._check_cut(scores, labels, name, bool(sample.get('flip')))
+        return scores, prediction
+
+    def _check_cut(self, scores: Tensor, labels: Tensor, name: str, flipped: bool) -> None:
+        """A one-channel head has a threshold of its own (mmseg's default is 0.3); see that it has just that."""
+        below = float(scores[~labels].max()) if not bool(labels.all()) else 0.0
+        above = float(scores[labels].min()) if bool(labels.any()) else 1.0
+        if below > above or above < 0.05 or (flipped and bool(labels.all())):
+            raise UserError(f'the prediction for {name}: pred_sem_seg does not follow from seg_logits by any sensible '
+                            f'threshold ({_TTA}); use a TTA model that merges probabilities')
+        self._warn('cut', f"the head's own labels are cut at a threshold between {below:.3g} and {above:.3g}; the "
+                   f'scores here are for threshold={self.threshold}. Set decode_head.threshold={self.threshold} for '
+                   'the same labels elsewhere')
+
+    def _labels_alone(self, labels: Tensor | None, name: str, why: str) -> tuple[Tensor, Tensor]:
+        if labels is None:
+            raise UserError(f'BinarySegMetric: the sample of {name} has neither seg_logits nor pred_sem_seg')
+        if self.threshold != 0.5 or self.polyp_protocol:
+            asked = 'polyp_protocol' if self.polyp_protocol else f'threshold={self.threshold}'
+            raise UserError(f'BinarySegMetric: {asked} needs the scores of {name}, but {why}')
+        self._warn('labels', f'{name}: {why}; the labels are evaluated as they are')
+        return labels.float(), labels
+
+    def _to_network(self, sample: dict, scores: Tensor, truth: Tensor, name: str) -> tuple[Tensor, Tensor]:
+        size = self.network_size or sample.get('img_shape')
+        if size is None:
+            raise UserError(f"BinarySegMetric: size='network', but the sample of {name} has no img_shape; give "
+                            'network_size=(height, width)')
+        size = int(size[0]), int(size[1])
+        scores, exact = scores_at(scores, size)
+        if not exact:
+            self._warn('resize', f'the prediction for {name} is not exactly one of {size[1]}×{size[0]} pixels '
+                       'resized; what is compared at that size is an approximation')
+        return scores, mask_at(truth, size).to(scores.device)
+
+    def _keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
+        if not record['IoU'] < 1 or any(_rank(record) == _rank(other) for other in self._worst):
+            return
+        if len(self._worst) < self.worst or _rank(record) < _rank(self._worst[-1]):
+            record['codes'] = outcome_map(prediction, foreground, valid)
+            bisect.insort(self._worst, record, key=_rank)
+            for better in self._worst[self.worst:]:
+                del better['codes']
+            del self._worst[self.worst:]
+
+    def _each_once(self, results: list[dict]) -> list[dict]:
+        """The records in one order whatever the number of processes, without those that came twice."""
+        records, seen = [], set()
+        for record in sorted(results, key=lambda record: (record['path'], record['mask'])):
+            key = record['path'], record['mask']
+            if not record['path'] or key not in seen:
+                records.append(record)
+            seen.add(key)
+        if len(records) < len(results):
+            print_log(f'{len(results) - len(records)} samples came more than once (the same image and mask); each '
+                      'counts once', 'current', logging.WARNING)
+        return records
+
+    def _report(self, records: list[dict], counts: np.ndarray) -> None:
+        names = short_names([record['path'] for record in records])
+        scores = scores_from_counts(counts, self.empty)
+        rows = []
+        for number, (record, name) in enumerate(zip(records, names, strict=True)):
+            height, width = record['size']
+            row = dict(file=name) | {key: float(value[number]) for key, value in scores.items()}
+            row |= {key.upper(): value for key, value in Counts(*record['counts'])._asdict().items()}
+            row |= dict(ignored=height * width - sum(record['counts']), height=height, width=width)
+            row |= {key: record[key] for key in ('HD95', 'BF1') if key in record}
+            if 'curves' in record:
+                row |= {f'{key}_256': float(curve.mean()) for key, curve in zip(('Dice', 'IoU'), record['curves'],
+                                                                                 strict=True)}
+            rows.append(row)
+        write_table(self.out_dir / TABLE, rows)
+        faulty = [number for number, row in enumerate(rows) if row['IoU'] < 1]
+        worst = sorted(faulty, key=lambda number: _rank(records[number]))[:self.worst]
+        if not worst:
+            if (self.out_dir / PICTURES).is_dir():
+                write_pictures(self.out_dir / PICTURES, [])  # those of an earlier evaluation go
+            return
+        listed = '\n'.join(f'  {rows[number]["IoU"]:.4f} {names[number]}' for number in worst)
+        print_log(f'the {len(worst)} worst images by IoU, pictured in {self.out_dir / PICTURES} ({LEGEND}):\n{listed}',
+                  'current')
+        unread = write_pictures(self.out_dir / PICTURES, [
+            dict(path=records[number]['path'], name=names[number] or f'image {number}', codes=records[number]['codes'],
+                 caption=f'IoU {rows[number]["IoU"]:.4f}   DSC {rows[number]["DSC"]:.4f}')
+            for number in worst if 'codes' in records[number]])
+        if unread:
+            print_log(f'cannot read {len(unread)} of the worst images for their pictures: {", ".join(unread[:3])}',
+                      'current', logging.WARNING)
+
+    def _warn(self, kind: str, text: str) -> None:
+        """Log each kind of trouble once an evaluation."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            print_log(text, 'current', logging.WARNING)
+
+
+def _rank(record: dict) -> tuple[float, str, str]:
+    """The worst first; the paths make the order the same for any number of processes."""
+    return record['IoU'], record['path'], record['mask']
+
+
+def _map(data: Tensor) -> Tensor:
+    """``(1, H, W)`` or ``(H, W)`` to ``(H, W)``."""
+    return data.reshape(data.shape[-2:])
+
+
+def _size(data: Tensor) -> str:
+    return f'{data.shape[1]}×{data.shape[0]}'

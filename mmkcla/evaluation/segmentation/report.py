@@ -1,0 +1,150 @@
+"""What a binary evaluation leaves behind: a table for the log, a CSV with one row an image, pictures of the worst."""
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import cv2
+import mmcv
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmengine import fileio
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from ...utils.files import whole_file
+from .counts import SCORES
+
+TABLE, PICTURES = 'per_image.csv', 'worst'
+PANEL = 512  # pixels of a panel's longer side, at most
+_LEGIBLE = 256  # and at least
+_LINE, _GAP = 18, 4
+_OUTCOMES = np.array([[0, 0, 0], [255, 255, 255], [230, 159, 0], [0, 114, 178], [110, 110, 110]], np.uint8)
+_TRUTHS = _OUTCOMES[[0, 1, 0, 1, 4]]
+LEGEND = 'white: hit, orange: false alarm, blue: missed, grey: ignored'
+
+
+def outcome_map(prediction: Tensor, foreground: Tensor, valid: Tensor) -> np.ndarray:
+    """Truth and prediction in one small map, for a picture.
+
+    Args:
+        prediction, foreground, valid: ``(H, W)`` bool.
+
+    Returns:
+        uint8, the longer side at most :data:`PANEL`: 0 TN, 1 TP, 2 FP, 3 FN, 4 ignored.
+    """
+    codes = torch.where(foreground, torch.where(prediction, 1, 3), torch.where(prediction, 2, 0))
+    codes = torch.where(valid, codes, 4).to(torch.uint8)
+    factor = PANEL / max(codes.shape)
+    if factor < 1:
+        size = [max(1, round(side * factor)) for side in codes.shape]
+        codes = F.interpolate(codes[None, None].float(), size=size, mode='nearest-exact')[0, 0].to(torch.uint8)
+    return codes.cpu().numpy()
+
+
+def text_table(metrics: Mapping[str, float]) -> str:
+    """The seven scores in both aggregations, with bounds where ``metrics`` has them."""
+    lines = [f'{"":6}{"pooled":24}mean over images']
+    for score in SCORES:
+        cells = []
+        for key in (f'{score}_pooled', f'{score}_mean'):
+            bounds = f' [{metrics[key + "_lo"]:.4f}, {metrics[key + "_hi"]:.4f}]' if f'{key}_lo' in metrics else ''
+            cells.append(f'{metrics[key]:.4f}{bounds}')
+        lines.append(f'{score:6}{cells[0]:24}{cells[1]}')
+    return '\n'.join(lines)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Paths without the folders that all of them share."""
+    folders = {os.path.dirname(path) for path in paths}
+    if len(folders) == 1:
+        return [os.path.basename(path) for path in paths]
+    try:
+        shared = os.path.commonpath(list(folders))
+    except ValueError:  # relative and absolute ones, or several drives
+        return list(paths)
+    return [os.path.relpath(path, shared) if shared else path for path in paths]
+
+
+def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``rows``, all of the same keys, as CSV, whole or not at all. NaN is an empty cell."""
+    with whole_file(target, 'w') as file:
+        writer = csv.writer(file, lineterminator='\n')
+        writer.writerow(rows[0])
+        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+
+
+def write_pictures(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Draw ``image | truth | prediction``, one PNG a case, worst first, as ``01_<name>.png`` and so on.
+
+    Pictures of an earlier evaluation in ``folder`` are removed; other files stay.
+
+    Args:
+        folder: made if missing.
+        cases: each with ``path`` (of the image), ``name``, ``codes`` (of :func:`outcome_map`) and ``caption``.
+
+    Returns:
+        names of the images that could not be read; their panel is left grey.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unread, written = [], set()
+    for number, case in enumerate(cases, 1):
+        picture, found = panels(case['path'], case['codes'], [case['name'], case['caption']])
+        if not found:
+            unread.append(case['name'])
+        name = f'{number:02d}_{_stem(case["name"])}.png'
+        with whole_file(folder / name) as file:
+            picture.save(file, 'PNG')
+        written.add(name)
+    for path in folder.glob('*.png'):
+        if re.match(r'\d\d+_', path.name) and path.name not in written:
+            with suppress(OSError):
+                path.unlink()
+    return unread
+
+
+def panels(path: str, codes: np.ndarray, lines: Sequence[str]) -> tuple[Image.Image, bool]:
+    """One picture of a case, and whether its image could be read. See :func:`write_pictures`."""
+    enlarge = math.ceil(_LEGIBLE / max(codes.shape))
+    codes = codes.repeat(enlarge, 0).repeat(enlarge, 1)
+    height, width = codes.shape
+    image = read_image(path)
+    found = image is not None
+    first = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA) if found else np.full(
+        (height, width, 3), 128, np.uint8)
+    lines = [*lines, 'image | truth | prediction', LEGEND]
+    font = ImageFont.load_default(13)
+    top = _LINE * len(lines) + _GAP
+    wide = max(3 * width + 2 * _GAP, *(math.ceil(font.getlength(line)) + 2 * _GAP for line in lines))
+    canvas = Image.new('RGB', (wide, top + height), (40, 40, 40))
+    for number, panel in enumerate((first, _TRUTHS[codes], _OUTCOMES[codes])):
+        canvas.paste(Image.fromarray(panel), (number * (width + _GAP), top))
+    draw = ImageDraw.Draw(canvas)
+    for number, line in enumerate(lines):
+        draw.text((_GAP, _GAP // 2 + number * _LINE), line, font=font, fill=(255, 255, 255))
+    return canvas, found
+
+
+def read_image(path: str) -> np.ndarray | None:
+    """RGB uint8 ``(H, W, 3)``, turned as EXIF says; None if it cannot be read."""
+    try:
+        return mmcv.imfrombytes(fileio.get(path), flag='color', channel_order='rgb', backend='cv2')
+    except Exception:  # a picture is an extra: nothing about it may end an evaluation
+        return None
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return '' if math.isnan(value) else f'{value:.6g}'
+    return value
+
+
+def _stem(name: str) -> str:
+    return re.sub(r'[^\w.-]+', '_', os.path.splitext(name)[0])[-100:]

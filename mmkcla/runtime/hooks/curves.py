@@ -1,0 +1,202 @@
+"""A training's curves as a table and a picture, whatever other loggers are in use."""
+import csv
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+
+from ...registry import HOOKS
+from ...utils.files import whole_file
+
+TABLE, PICTURE = 'curves.csv', 'curves.png'
+_NOT_CURVES = ('time', 'data_time', 'memory')
+
+
+@HOOKS.register_module()
+class CurvesHook(Hook):
+    """Writes ``curves.csv`` and ``curves.png`` into the work dir: losses, learning rate, validation metrics.
+
+    A row of the table is a moment of the training: ``epoch``, ``iter`` (finished iterations), then one column a value
+    (``train/loss``, ``train/lr``, ``val/coco/bbox_mAP``; empty where there was none). Both files are written whole at
+    each validation and at the end, the table also with each checkpoint; a training resumed in the same work dir goes
+    on in the same table. Only the first process writes. A loss that is not finite is warned of, once.
+
+    Args:
+        interval: iterations between two rows; a row's training values are means over the iterations since the
+            last row. The last iteration of an epoch (or of the training) makes a row in any case.
+    """
+
+    priority = 'LOW'  # after the logger, before the checkpoints
+
+    def __init__(self, interval: int = 10) -> None:
+        if interval < 1:
+            raise ValueError(f'interval must be at least 1, got {interval}')
+        self.interval = interval
+        self.rows: list[dict[str, float]] = []
+        self._last = 0
+        self._drawn = 0
+        self._diverged = False
+
+    def before_train(self, runner: Any) -> None:
+        """Take up the rows of an earlier part of this training, up to the iteration it is resumed from."""
+        self._last = runner.iter
+        self.rows = [row for row in read_table(Path(runner.work_dir) / TABLE) if row['iter'] <= runner.iter]
+
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        """Add a row every ``interval`` iterations."""
+        done = runner.iter + 1
+        if not is_main_process() or not (done - self._last >= self.interval or done == runner.max_iters
+                                         or self.end_of_epoch(runner.train_dataloader, batch_idx)):
+            return
+        values = {}
+        for name, buffer in runner.message_hub.log_scalars.items():
+            if name.startswith('train/') and name.split('/')[-1] not in _NOT_CURVES:
+                window = 1 if _is_rate(name) else done - self._last
+                values[name] = float(buffer.mean(window))
+        self._add(runner, done, values)
+        self._last = done
+        if not self._diverged and not math.isfinite(values.get('train/loss', 0.0)):
+            self._diverged = True
+            runner.logger.warning(f'The loss is {values["train/loss"]} by iteration {done}; what follows is lost. '
+                                  'Lower the learning rate, or clip gradients (optim_wrapper.clip_grad).')
+
+    def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
+        """Add the metrics to the table and draw."""
+        if not is_main_process() or runner._train_loop is None or isinstance(runner._train_loop, dict):
+            return  # a validation outside of a training
+        values = {f'val/{name}': float(value) for name, value in (metrics or {}).items() if _is_number(value)}
+        self._add(runner, runner.iter, values)
+        self._write(runner, draw=True)
+
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
+        """Keep the table no older than the checkpoint a training may be resumed from."""
+        if is_main_process():
+            self._write(runner, draw=False)
+
+    def after_train(self, runner: Any) -> None:
+        """Draw the whole training."""
+        if is_main_process():
+            self._write(runner, draw=True)
+
+    def _add(self, runner: Any, done: int, values: dict[str, float]) -> None:
+        if not values:
+            return
+        if self.rows and self.rows[-1]['iter'] == done:
+            self.rows[-1].update(values)
+        else:
+            per_epoch = max(1, len(runner.train_dataloader))
+            self.rows.append({'epoch': math.ceil(done / per_epoch), 'iter': done, **values})
+
+    def _write(self, runner: Any, draw: bool) -> None:
+        folder = Path(runner.work_dir)
+        write_table(folder / TABLE, self.rows)
+        if draw and self._drawn != len(self.rows):
+            self._drawn = len(self.rows)
+            draw_curves(folder / PICTURE, self.rows, Path(runner.work_dir).name, _chosen_by(runner))
+
+
+def _chosen_by(runner: Any) -> list[str]:
+    """The metrics by which the best checkpoint is kept."""
+    return [name for hook in getattr(runner, 'hooks', ()) for name in getattr(hook, 'key_indicators', ())]
+
+
+_NOT_DRAWN = ('_lo', '_hi')
+_MAIN = ('dsc', 'iou', 'map', 'accuracy', 'top1')
+_MOST = 6
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Number) and not isinstance(value, (bool, complex))
+
+
+def _is_rate(name: str) -> bool:
+    return name.split('/')[-1].split('.')[-1] in ('lr', 'momentum', 'base_lr')
+
+
+def write_table(path: Path, rows: list[dict[str, float]]) -> None:
+    """Write rows with differing columns as CSV; numbers keep seven digits."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = ['epoch', 'iter', *(name for name in names if name not in ('epoch', 'iter'))]
+    with whole_file(path, 'w') as file:
+        table = csv.writer(file, lineterminator='\n')
+        table.writerow(columns)
+        for row in rows:
+            table.writerow([f'{row[name]:.7g}' if name in row else '' for name in columns])
+
+
+def read_table(path: Path) -> list[dict[str, float]]:
+    """The rows of :func:`write_table`; none if there is no such file, or it is something else."""
+    try:
+        with open(path, encoding='utf-8', newline='') as file:
+            rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    except (OSError, ValueError, TypeError):
+        return []
+    if any('iter' not in row for row in rows):
+        return []
+    return [{**row, 'epoch': int(row.get('epoch', 0)), 'iter': int(row['iter'])} for row in rows]
+
+
+def main_metrics(names: Iterable[str], first: Sequence[str] = ()) -> list[str]:
+    """What a picture has room for: ``first``, then what most papers report, six at most; other ones (six too) only
+    where there are none of these.
+
+    Args:
+        names: columns of the table (``val/DSC_pooled``).
+        first: metrics without ``val/``.
+    """
+    names = [name for name in names if not name.endswith(_NOT_DRAWN)]
+    chosen = [f'val/{name}' for name in first if f'val/{name}' in names]
+    # of COCO's, the sizes of objects come last
+    main = sorted((name for name in names if any(part in name.lower() for part in _MAIN)),
+                  key=lambda name: name.endswith(('_s', '_m', '_l')))
+    return list(dict.fromkeys([*chosen, *main]))[:_MOST] or names[:_MOST]
+
+
+def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Sequence[str] = ()) -> None:
+    """Draw losses, learning rate and :func:`main_metrics` over the iterations, one panel each, into a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = dict.fromkeys(name for row in rows for name in row if name not in ('epoch', 'iter'))
+    losses = [name for name in names if name.startswith('train/') and 'loss' in name]
+    rates = [name for name in names if name == 'train/lr' or name.endswith('.lr')]
+    measured = [name for name in names if name.startswith('val/')
+                and any(row.get(name, -1) != -1 for row in rows)]  # COCO's -1: nothing to measure (no large objects)
+    metrics = main_metrics(measured, first)
+    panels = [(label, group) for label, group in
+              (('training loss', losses), ('learning rate', rates), ('validation', metrics)) if group]
+    if not panels:
+        return
+    heights = [2.0 if group is rates else 3.4 for _, group in panels]
+    figure = Figure(figsize=(10, sum(heights)), layout='constrained')
+    FigureCanvasAgg(figure)  # the figure's own canvas: no display, and pyplot's state stays untouched
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, (label, group) in zip(axes, panels, strict=True):
+        for number, name in enumerate(group):
+            points = [(row['iter'], row[name]) for row in rows if name in row]
+            if name in metrics:
+                points = [(done, value) for done, value in points if value != -1]
+            if not points:
+                continue
+            total = name.endswith(('/loss', '/lr'))
+            axis.plot(*zip(*points, strict=True), label=name.split('/', 1)[1],
+                      color='black' if total else f'C{number % 10}', linewidth=1.8 if total else 1.2,
+                      linestyle='-' if number < 10 else '--',
+                      marker='o' if label == 'validation' or len(points) < 3 else None, markersize=3.5)
+        axis.ticklabel_format(axis='y', useOffset=False)
+        drawn = [row[name] for row in rows for name in group if math.isfinite(row.get(name, math.nan))]
+        if group is rates and drawn and min(drawn) > 0.99 * max(drawn):  # as good as constant
+            axis.set_ylim(0, 1.1 * max(drawn))
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc='center left', bbox_to_anchor=(1.0, 0.5), frameon=False)
+    axes[-1].set_xlabel('iteration')
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    figure.align_ylabels(axes)
+    figure.suptitle(title)
+    with whole_file(path) as file:
+        figure.savefig(file, format='png', dpi=120)

@@ -1,0 +1,108 @@
+"""Import of the host libraries without the lines they print about parts that nobody asked for."""
+import importlib
+import io
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..compat import DISTRIBUTIONS, loaded_versions, version_notes
+from ..errors import UserError
+
+HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
+# lines printed while onedl-mmdet, onedl-mmseg and onedl-mmpretrain are imported, and those that mmengine logs about its
+# own old names whenever a checkpoint hook starts
+_NOISE = re.compile('|'.join((
+    'Could not import OneDL',
+    'Line NMS is not compiled',
+    '^This model cannot work without CUDA, therefore you need to recompile',
+    '^To make sure that the package is compiled with CUDA support',
+    '"FileClient" will be deprecated',
+    '"HardDiskBackend" is the alias',
+)))
+_NOISE_WARNINGS = (
+    'Fail to import ``MultiScaleDeformableAttention``',
+    'The draw is False, it means that the hook for visualization',
+    'Warning: The (bbox|polygon) is out of bounds',
+    'Setting (OMP|MKL)_NUM_THREADS environment variable for each process',
+    '`broadcast_buffers` is deprecated',
+)
+
+
+class _WithoutNoise(io.TextIOBase):
+    """Hands whole lines on to a stream, but for the noise."""
+
+    def __init__(self, stream) -> None:
+        self.stream = stream
+        self.line = ''
+
+    def write(self, text: str) -> int:
+        self.line += text
+        *whole, self.line = self.line.split('\n')
+        for line in whole:
+            if not _NOISE.search(line):
+                self.stream.write(line + '\n')
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+@contextmanager
+def without_import_noise() -> Iterator[None]:
+    """Silence exactly the known noise while hosts are imported; anything else comes through."""
+    for message in _NOISE_WARNINGS:
+        warnings.filterwarnings('ignore', message=message)
+    before = sys.stdout
+    sys.stdout = _WithoutNoise(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+def quiet_logger(logger: logging.Logger) -> None:
+    """Keep the known noise out of a run's log."""
+    logger.addFilter(lambda record: not _NOISE.search(record.getMessage()))
+
+
+def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:
+    """Import the named host packages with all they register, mmcv's operators in place.
+
+    Args:
+        hosts: of :data:`HOSTS`.
+        with_models: import this package's models too, which stand on the hosts'.
+
+    Returns:
+        One line for each package whose version was not tested with this one.
+
+    Raises:
+        UserError: a host is not installed, or cannot be imported.
+    """
+    from ..ops import install
+    with without_import_noise():
+        install()
+        for host in hosts:
+            try:
+                importlib.import_module(f'{host}.utils').register_all_modules(init_default_scope=False)
+            except ModuleNotFoundError as error:
+                raise UserError(_not_installed(host, error.name or '')) from error
+            except (ImportError, AssertionError) as error:  # the hosts assert the versions of mmcv and mmengine
+                raise UserError(f'cannot import {host}: {" ".join(str(error).split())}') from error
+        if with_models:
+            try:
+                from .. import registry
+                for own in (registry.MODELS, *(() if hosts else (registry.METRICS, registry.DATASETS))):
+                    own.import_from_location()
+            except ModuleNotFoundError as error:
+                raise UserError(_not_installed('mmkcla.models', error.name or '')) from error
+    return version_notes(loaded_versions('torch', 'mmengine', 'mmcv', *hosts))
+
+
+def _not_installed(host: str, missing: str) -> str:
+    package = missing.split('.')[0]
+    if package in DISTRIBUTIONS:
+        return f'{package} is not installed: pip install {DISTRIBUTIONS[package]} (or the original {package})'
+    return f'cannot import {host}: it needs the package {package!r}, which is not installed'

@@ -1,0 +1,161 @@
+"""What the predictors share: the model with its weights, the test pipeline, the names of the classes."""
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.dataset import Compose, pseudo_collate
+from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
+from mmengine.visualization import Visualizer
+
+from ...cli.test import PARTIAL_HINT
+from ...errors import UserError
+from ...weights.matching import compare, require, state_dict_for
+from ...weights.reading import download, read_checkpoint
+from .images import make_upright, rgb
+from .tta import innermost_dataset
+
+COLOURS = ((220, 20, 60), (0, 130, 200), (60, 180, 75), (255, 225, 25), (145, 30, 180), (245, 130, 48),
+           (70, 240, 240), (240, 50, 230), (128, 128, 0), (0, 0, 128))
+
+
+class Predictor:
+    """A model with its weights and the test pipeline of its config.
+
+    Args:
+        config: the config; its hosts are imported already.
+        checkpoint: the weights: a path or an http address.
+        device: where the model runs, as ``cpu`` or ``cuda:0``.
+        allow_partial: take a checkpoint that fits the model only in part.
+
+    Raises:
+        UserError: the checkpoint cannot be read or does not fit, or the config has no test pipeline.
+    """
+
+    visualizer_type = ''
+
+    def __init__(self, config: Any, checkpoint: str, device: torch.device, allow_partial: bool = False) -> None:
+        init_default_scope(config.default_scope)
+        self.model = build_model(config)
+        content = read_checkpoint(download(checkpoint))
+        state_dict = state_dict_for(self.model, content)
+        report = compare(self.model, state_dict)
+        self.loaded = report.summary()
+        require(report, 'some' if allow_partial else 'all', checkpoint, PARTIAL_HINT)
+        self.model.load_state_dict({name: value for name, value in state_dict.items()
+                                    if name not in set(report.mismatched)}, strict=False)
+        self.model.to(device).eval()
+        dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
+        if not dataset.get('pipeline'):
+            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which says how an '
+                            'image is prepared')
+        loader, *rest = without_annotations(dataset['pipeline'])
+        self.loader, self.prepare = Compose([loader]), Compose(self.preparation(rest))
+        meta = dataset_meta(content, dataset, config.default_scope)
+        self.classes: tuple[str, ...] = tuple(meta.get('classes') or ())
+        self.palette = meta.get('palette')
+        if len(self.palette or ()) != len(self.classes):  # a dataset with classes of its own keeps its parent's colours
+            self.palette = [COLOURS[number % len(COLOURS)] for number in range(len(self.classes))]
+        self.visualizer = self.build_visualizer()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What predictions.json says of all images, beside the classes."""
+        return {}
+
+    def preparation(self, steps: list[dict]) -> list[dict]:
+        """The steps of the test pipeline after the loading, as they are or changed."""
+        return steps
+
+    def build_visualizer(self) -> Visualizer:
+        """The host's visualizer, without backends: it paints, the command writes."""
+        visualizer = VISUALIZERS.build(dict(type=self.visualizer_type, name=f'infer_{id(self)}'))
+        visualizer.dataset_meta = dict(classes=self.classes, palette=self.palette)
+        return visualizer
+
+    def load(self, path: Path) -> tuple[np.ndarray, dict]:
+        """Read an image: its pixels for drawing (H×W×3, RGB, uint8), and what the model takes; both upright.
+
+        Raises:
+            UserError: the file cannot be read as an image.
+        """
+        results = self.loader(dict(img_path=str(path), img_id=0, reduce_zero_label=False))
+        make_upright(results, path, self.loader.transforms[0])
+        return rgb(results['img'], path), self.prepare(results)
+
+    @torch.no_grad()
+    def predict(self, batch: list[dict]) -> list[Any]:
+        """The results of a batch, as the host's data samples.
+
+        Raises:
+            UserError: the network cannot take images of this size, or gives no numbers for them.
+        """
+        return self.model.test_step(pseudo_collate(batch))
+
+    def class_name(self, label: int) -> str:
+        """The name of a class, or its number where the names are not known."""
+        return self.classes[label] if label < len(self.classes) else f'class_{label}'
+
+    def record(self, sample: Any, folder: Path, stem: str) -> list[dict]:
+        """The result as plain values, a dict a finding."""
+        raise NotImplementedError
+
+    def files(self, sample: Any, folder: Path, stem: str) -> dict[str, Any]:
+        """Write what belongs to the result into ``folder`` under names with ``stem``; what JSON says of it."""
+        return {}
+
+    def draw(self, image: np.ndarray, sample: Any) -> np.ndarray:
+        """The image (H×W×3, RGB) with the result painted on it."""
+        self.visualizer.add_datasample('result', image, sample, draw_gt=False)
+        return self.visualizer.get_image()
+
+
+def build_model(config: Any) -> torch.nn.Module:
+    """The model of a config on one process, without fetching pretrained weights."""
+    from mmengine.model import revert_sync_batchnorm
+    model = copy.deepcopy(config.model)
+    if config.get('data_preprocessor') is not None:
+        model.setdefault('data_preprocessor', config.data_preprocessor)
+    return revert_sync_batchnorm(MODELS.build(model))
+
+
+def without_annotations(pipeline: list[dict]) -> list[Any]:
+    """A test pipeline for files that have no ground truth, its loader naming what it cannot read.
+
+    Where the data set brings its images as arrays (CIFAR, digits) the pipeline has no loader; a file is then loaded
+    and put into their order of channels, RGB.
+
+    Raises:
+        UserError: the pipeline loads something else than an image file.
+    """
+    steps: list[Any] = [copy.deepcopy(step) for step in pipeline
+                        if not re.search('Annotation|LoadBinaryMask', str(step.get('type')))]
+    kinds = [str(step.get('type')) for step in steps]
+    if not any('Load' in kind for kind in kinds):
+        return [dict(type='mmkcla.LoadImageFromFile'), to_rgb, *steps]
+    if not kinds[0].endswith('LoadImageFromFile'):
+        raise UserError(f'the test pipeline starts with {kinds[0]}, not with LoadImageFromFile; images cannot be given')
+    steps[0]['type'] = 'mmkcla.LoadImageFromFile'
+    return steps
+
+
+def to_rgb(results: dict) -> dict:
+    """Reverse the channels of ``img``, which loaders give in cv2's order, BGR."""
+    results['img'] = np.ascontiguousarray(results['img'][..., ::-1])
+    return results
+
+
+def dataset_meta(checkpoint: dict, dataset: dict, scope: str) -> dict:
+    """Names and colours of the classes: the checkpoint's, else the config's, else its dataset class's."""
+    meta = (checkpoint.get('meta') or {}) if isinstance(checkpoint.get('meta'), dict) else {}
+    found = meta.get('dataset_meta') or {}
+    if found.get('classes'):
+        return found
+    metainfo = dict(dataset.get('metainfo') or {})
+    if metainfo.get('classes') and not isinstance(metainfo['classes'], str):
+        return metainfo
+    kind = dataset.get('type')
+    with DATASETS.switch_scope_and_registry(scope) as registry:
+        return getattr(registry.get(kind) if isinstance(kind, str) else kind, 'METAINFO', {}) or {}

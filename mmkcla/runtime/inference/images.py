@@ -1,0 +1,116 @@
+"""Images on their way in (upright, with a word on what is lost) and out."""
+import io
+import os
+import sys
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ...errors import UserError
+from ...utils.files import whole_file
+
+_ORIENTATION = 0x0112  # EXIF's tag
+_TURNS = {
+    2: lambda image: image[:, ::-1],
+    3: lambda image: image[::-1, ::-1],
+    4: lambda image: image[::-1],
+    5: lambda image: image.swapaxes(0, 1),
+    6: lambda image: np.rot90(image, -1),
+    7: lambda image: image[::-1, ::-1].swapaxes(0, 1),
+    8: lambda image: np.rot90(image),
+}
+_DARK = 32  # an 8-bit image without a value above was probably one of 12 bits or fewer in a 16-bit file
+
+
+def make_upright(results: dict, path: Path, loader: Any) -> None:
+    """Turn a loaded image as EXIF says, where its decoder has not: cv2 ignores the tag of WebP, and all with the flags
+    ``unchanged`` and ``…_ignore_orientation``. What is then predicted lies as the image is displayed.
+
+    Also says on stderr what the decoder passed over: further pages of a file, and the depth of dark 16-bit images.
+
+    Args:
+        results: of the ``loader``; ``img``, ``img_shape`` and ``ori_shape`` are changed.
+        path: the file.
+        loader: ``mmkcla.LoadImageFromFile``.
+    """
+    image = results['img']
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            with Image.open(path) as file:
+                turn = file.getexif().get(_ORIENTATION, 1)
+                kind, deep, pages = file.format, file.mode.startswith('I'), getattr(file, 'n_frames', 1)
+    except Exception:  # the image is loaded already; what Pillow cannot open has no tag that is known here
+        return
+    if pages > 1:
+        print(f'note: {path} has {pages} pages; the first is taken', file=sys.stderr)
+    if deep and image.dtype == np.uint8 and image.max(initial=0) < _DARK:
+        print(f'note: {path} has 16 bits a pixel, of which the low 8 are dropped, and is nearly black then (up to '
+              f'{image.max(initial=0)} of 255); scale its values to 0-65535 first', file=sys.stderr)
+    if turn in _TURNS and not _decoder_turns(kind, loader.color_type, loader.imdecode_backend):
+        image = np.ascontiguousarray(_TURNS[turn](image))
+        results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])
+
+
+@lru_cache
+def _decoder_turns(kind: str, flag: str, backend: str) -> bool:
+    """Whether mmcv's decoder heeds the EXIF orientation, tried with a small image in the same format."""
+    import mmcv
+    exif = Image.Exif()
+    exif[_ORIENTATION] = 6
+    buffer = io.BytesIO()
+    try:
+        Image.new('RGB', (16, 8)).save(buffer, format=kind, exif=exif)
+        return mmcv.imfrombytes(buffer.getvalue(), flag=flag, backend=backend).shape[:2] == (16, 8)
+    except Exception:  # a format that Pillow cannot write
+        return True
+
+
+def rgb(image: np.ndarray, path: str | os.PathLike) -> np.ndarray:
+    """A loaded image (H×W or H×W×C, BGR) as H×W×3 RGB bytes.
+
+    Raises:
+        UserError: it has neither 1, 3 nor 4 channels.
+    """
+    if image.ndim == 2:
+        image = image[..., None]
+    if image.shape[2] not in (1, 3, 4):
+        raise UserError(f'cannot draw on the image {path}: it has {image.shape[2]} channels')
+    image = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image[..., 2::-1]
+    if image.dtype != np.uint8:
+        image = image.astype(np.float32)
+        image = (image / max(float(image.max()) / 255, 1)).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(image)
+
+
+def tinted(image: np.ndarray, mask: np.ndarray, colour: tuple[int, int, int], strength: float = 0.3) -> np.ndarray:
+    """An image (H×W×3) with the mask (H×W, bool) tinted and outlined in ``colour``, holes too."""
+    import cv2
+    picture = image.copy()
+    picture[mask] = (image[mask] * (1 - strength) + np.asarray(colour) * strength).round().astype(np.uint8)
+    outlines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    width = max(1, round(max(image.shape[:2]) / 600))
+    if width > 1:  # a dark rim sets the line off from an image of the same colour
+        cv2.drawContours(picture, outlines, -1, (0, 0, 0), width + 2)
+    return cv2.drawContours(picture, outlines, -1, tuple(map(int, colour)), width)
+
+
+def rle(mask: np.ndarray) -> dict:
+    """A mask (H×W) as COCO's compressed run-length code: ``{'size': [H, W], 'counts': str}``."""
+    from pycocotools.mask import encode
+    code = encode(np.asfortranarray(mask.astype(np.uint8)))
+    return dict(size=[int(side) for side in code['size']], counts=code['counts'].decode('ascii'))
+
+
+def write_image(path: Path, image: np.ndarray) -> None:
+    """Write H×W (uint8 or uint16) or H×W×3 (RGB) pixels, whole, in the format of the path's suffix."""
+    import cv2
+    coded, data = cv2.imencode(path.suffix, image[..., ::-1] if image.ndim == 3 else image)
+    if not coded:
+        raise UserError(f'cannot write the picture {path}')
+    with whole_file(path) as file:
+        file.write(data.tobytes())

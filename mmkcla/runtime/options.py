@@ -1,0 +1,205 @@
+"""``--cfg-options``: how a value is read, and which variables of a config can no longer be changed."""
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from .config import note
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+# what mmengine's runner or a command here reads; a config's other variables were put where they go as it was read
+READ = frozenset((
+    'model', 'work_dir', 'train_dataloader', 'val_dataloader', 'test_dataloader', 'train_cfg', 'val_cfg', 'test_cfg',
+    'auto_scale_lr', 'optim_wrapper', 'param_scheduler', 'val_evaluator', 'test_evaluator', 'default_hooks',
+    'custom_hooks', 'data_preprocessor', 'load_from', 'resume', 'launcher', 'env_cfg', 'log_processor', 'log_level',
+    'visualizer', 'default_scope', 'randomness', 'experiment_name', 'model_wrapper_cfg', 'sync_bn',
+    'find_unused_parameters', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'runner_type',
+    'tta_model', 'tta_pipeline'))
+_WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
+              'tta_pipeline')
+_MOST = 6  # places that an error names
+
+
+def parse_option(option: str) -> tuple[str, Any]:
+    """``'a.b=[1,2]'`` -> ``('a.b', [1, 2])``, with mmengine's rules for values, and dicts as ``dict(type='X', n=1)`` or
+    ``{'type': 'X'}``, nested as one likes.
+
+    Raises:
+        UserError: a malformed option.
+    """
+    from mmengine.config import DictAction
+    key, equals, value = option.partition('=')
+    if not equals or not key:
+        raise UserError(f'--cfg-options takes KEY=VALUE, got {option!r}')
+    if value.lstrip().startswith(('dict(', '{')) or value.lstrip()[:1] in '([' and ('dict(' in value or '{' in value):
+        try:
+            return key, _literal(ast.parse(value.strip(), mode='eval').body)
+        except (SyntaxError, ValueError) as error:
+            reason = error.msg if isinstance(error, SyntaxError) else error
+            raise UserError(f"--cfg-options {option}: {reason}; a dict is written as dict(type='X', n=1)") from error
+    try:
+        return key, DictAction._parse_iterable(value)
+    except AssertionError as error:
+        raise UserError(f'--cfg-options {option}: {error}') from error
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of an expression of constants, lists, tuples and dicts; a bare name (the shell took its quotes) is a
+    string. Nothing is called.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, (ast.List, ast.Tuple)):
+        values = [_literal(value) for value in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
+    if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict' and not node.args
+            and all(keyword.arg for keyword in node.keywords)):
+        return {keyword.arg: _literal(keyword.value) for keyword in node.keywords}
+    if (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+            and isinstance(node.operand.value, (int, float))):
+        return -node.operand.value
+    if isinstance(node, ast.Name):
+        return {'true': True, 'false': False}.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f'{_literal(node.value)}.{node.attr}'
+    raise ValueError(f'{ast.unparse(node)!r} is not a value')
+
+
+def merge_options(config: 'Config', options: list[str]) -> None:
+    """Merge ``options`` (``KEY=VALUE`` each) into ``config``.
+
+    ``data_root``, a variable that the data sets of most configs were given, is replaced where it went to.
+
+    Raises:
+        UserError: a malformed option, or one that would change nothing.
+    """
+    changes = dict(parse_option(option) for option in options)
+    whole = config.get('model') is not None  # else it is no config of a run, and nobody says what is read
+    moving = whole and 'data_root' in changes and isinstance(config.get('data_root'), str) and config.data_root
+    if whole:
+        _refuse_spent(config, [key for key in changes if key != 'data_root' or not moving])
+    if moving:
+        _move_data(config, changes['data_root'])
+    new = [key for key in changes if not _has(config, key)]
+    if new:
+        note(f'--cfg-options: {", ".join(new)} not in the config so far; added')
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            before = _get(config, key)
+            if not isinstance(before, dict):  # mmengine merges dicts into dicts only
+                value.pop('_delete_', None)
+                if key not in new:
+                    value['_delete_'] = True
+    try:
+        config.merge_from_dict(changes)
+    except (TypeError, KeyError, ValueError, IndexError) as error:
+        raise UserError(f'--cfg-options {" ".join(options)}: {" ".join(str(error).split())}') from error
+
+
+def _refuse_spent(config: 'Config', keys: list[str]) -> None:
+    """Stop at a variable that nothing reads any more; say where its value went.
+
+    A module that the config imports may read what it likes: then it is a note.
+    """
+    for key in keys:
+        name = key.split('.')[0]
+        if name in READ and not (name == 'data_preprocessor' and config.model.get(name) is not None):
+            continue
+        if name not in config:
+            line = f'--cfg-options {key}: nothing of a run reads {name}, and the config has no such variable; a typo?'
+        else:
+            line = (f'--cfg-options {key}: {name} is a variable of the config that has been used already; it changes '
+                    f'nothing now. {_where_it_went(config, name)}')
+        if config.get('custom_imports') is None:
+            raise UserError(line)
+        note(line)
+
+
+def _where_it_went(config: 'Config', name: str) -> str:
+    value = config[name]
+    if name == 'data_preprocessor':
+        return 'Set model.data_preprocessor'
+    if value is None or isinstance(value, bool) or value in (0, 1):  # too common to be looked for
+        return 'Set what was made of it'
+    read = {key: config[key] for key in config if key in READ and key != 'data_preprocessor'}
+    places = [place for place, found in _walk(read) if type(found) is type(value) and found == value]
+    if not places:
+        return 'Set what was made of it'
+    more = f' and {len(places) - _MOST} more' if len(places) > _MOST else ''
+    return f'Set what has its value: {", ".join(places[:_MOST])}{more}'
+
+
+def _move_data(config: 'Config', root: Any) -> None:
+    """Put ``root`` in place of the config's ``data_root`` in the paths of data sets and evaluators.
+
+    Raises:
+        UserError: it is in none of them.
+    """
+    old = config.data_root
+    stem, new = old.rstrip('/'), str(root).rstrip('/') or '/'
+    count, seen = 0, set()
+
+    def moved(part: Any) -> Any:
+        nonlocal count
+        if id(part) in seen:  # one pipeline in two data sets
+            return part
+        if isinstance(part, (dict, list)):
+            seen.add(id(part))
+        if isinstance(part, dict):
+            for key in part:
+                part[key] = moved(part[key])
+        elif isinstance(part, list):
+            part[:] = map(moved, part)
+        elif isinstance(part, tuple):
+            return tuple(map(moved, part))
+        elif isinstance(part, str) and (part in (old, stem) or part.startswith(stem + '/')):
+            count += 1
+            return str(root) if part == old else new + part[len(stem):]
+        return part
+
+    for key in _WITH_DATA:
+        if config.get(key) is not None:
+            config[key] = moved(config[key])
+    if not count:
+        raise UserError(f'--cfg-options data_root: no data set or evaluator of the config has a path in {old}; set '
+                        'data_root of each, as train_dataloader.dataset.data_root=…')
+    note(f'--cfg-options data_root: {root} in place of {old} in {count} path{"s" * (count > 1)} of data sets and '
+         'evaluators')
+
+
+def _walk(part: Any, place: str = '') -> Iterator[tuple[str, Any]]:
+    """All entries with their dotted places, the outer one first; nothing below a string or a tuple."""
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in items:
+        inner = f'{place}.{key}' if place else str(key)
+        yield inner, value
+        yield from _walk(value, inner)
+
+
+def _get(config: Any, dotted: str) -> Any:
+    """The entry of that place, None for none."""
+    if not _has(config, dotted):
+        return None
+    for key in dotted.split('.'):
+        config = config[int(key)] if isinstance(config, (list, tuple)) else config[key]
+    return config
+
+
+def _has(config: Any, dotted: str) -> bool:
+    for key in dotted.split('.'):
+        if isinstance(config, (list, tuple)):
+            if not key.isdigit() or int(key) >= len(config):
+                return False
+            config = config[int(key)]
+        elif not hasattr(config, 'get') or key not in config:
+            return False
+        else:
+            config = config[key]
+    return True

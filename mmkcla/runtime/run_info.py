@@ -1,0 +1,33 @@
+"""What a file of metrics is of."""
+import datetime
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ..compat import TESTED
+from ..version import __version__
+from ..weights.convert.write import sha256_of
+from ..weights.reading import download
+
+METRICS, INFO = 'metrics.json', 'metrics_info.json'
+
+
+def run_info(checkpoint: str, progress: Mapping[str, int], **options: Any) -> dict[str, Any]:
+    """What was measured, for ``metrics_info.json``.
+
+    Args:
+        checkpoint: the path or http address.
+        progress: ``epoch`` and ``iter`` of the training that left it, as far as it says so.
+        options: config and command line.
+
+    Returns:
+        ``checkpoint`` and ``checkpoint_sha256`` (None for what is no file here), the progress, the options, ``date``
+        (ISO 8601, UTC) and ``versions`` of this package and of the libraries that were in use.
+    """
+    file = download(checkpoint)
+    versions = {name: str(sys.modules[name].__version__) for name in TESTED if name in sys.modules}
+    return {'checkpoint': checkpoint, 'checkpoint_sha256': sha256_of(file) if os.path.isfile(file) else None,
+            **progress, **options,
+            'date': datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='seconds'),
+            'versions': {'mmkcla': __version__, **versions}}

@@ -1,0 +1,1 @@
+"""Stereo depth: model, data, transforms, metric and pictures; docs/stereo.md."""

@@ -1,0 +1,161 @@
+"""A stereo data set out of one rectified pair: the motorcycle of Middlebury 2014 that ships with scikit-image.
+
+Real data without a download. ``skimage.data.stereo_motorcycle()`` has two views of 500×741 pixels and the left view's
+disparity, 7 to 60 pixels. The left half of both views is for training, the right half for testing: no pixel of either
+view is in both. In the test half the disparity of the first columns, as many as the largest disparity has pixels, is
+written as unknown: what is seen there in the left view is seen in the training half of the right view, or not at all.
+
+One scene, and two halves of it: for demos, tests and first trainings, not for numbers worth comparing.
+"""
+import importlib
+import json
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from mmkcla.errors import UserError
+from mmkcla.stereo.disparity import write_pfm
+from mmkcla.utils.files import write_json
+from mmkcla.utils.folders import whole_folder
+
+CONVERTER = 'mmkcla motorcycle 1'  # stored with the data: count up when the same arguments give other files
+SPLITS = ('train', 'test')
+FOLDERS = {'left': '.png', 'right': '.png', 'disparity': '.pfm'}
+SHAPE = (500, 741)  # height, width
+MAX_DISPARITY = 64  # pixels, at full size; the largest is 59.9
+SCALES = (1, 2, 4)
+NAME = 'motorcycle'
+
+
+def convert(out: str | os.PathLike, scale: int = 2, overwrite: bool = False) -> str:
+    """Write ``train/`` and ``test/``, each with ``left/``, ``right/`` (PNG) and ``disparity/`` (PFM), whole or not.
+
+    They are what :class:`~mmkcla.stereo.dataset.StereoPairDataset` reads. The same arguments give the same bytes; a
+    data set already written with them is left alone.
+
+    Args:
+        out: the folder to write.
+        scale: the images are made smaller by 1, 2 or 4 (means over blocks of pixels; the disparity of each block's
+            first pixel, divided by ``scale``).
+        overwrite: write anew where this converter wrote before (and only there).
+
+    Returns:
+        Lines for people: what was written, and the scores of :func:`constant_baselines`.
+
+    Raises:
+        UserError: another scale; ``out`` cannot be written or holds something else; scikit-image is missing, or ships
+            other pictures.
+    """
+    if scale not in SCALES:
+        raise UserError(f'scale {scale}: choose one of: {", ".join(map(str, SCALES))}')
+    folder = Path(out)
+    parameters = dict(converter=CONVERTER, scale=scale)
+    splits = split_views(*photographs(), scale)
+    try:
+        there = _already_there(folder, parameters, overwrite)
+        if not there:
+            with whole_folder(folder, replace=overwrite) as new:
+                for split, views in splits.items():
+                    _write(new / split, views)
+                write_json(new / 'parameters.json', parameters)
+    except OSError as error:
+        raise UserError(f'cannot write {folder}: {error.strerror or error}') from None
+    sizes = ', '.join(f'{split} {views["left"].shape[1]}×{views["left"].shape[0]} pixels, '
+                      f'{(views["disparity"] > 0).sum()} of known disparity' for split, views in splits.items())
+    return '\n'.join([f'{folder}: ' + ('already there' if there else sizes), *(
+        f'a constant {value:.2f} px (the median of {split}) on test: EPE {error:.3f} px, above 3 px {100 * bad:.2f} %'
+        for split, (value, error, bad) in constant_baselines(splits).items())])
+
+
+def photographs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Left and right view, ``(500, 741, 3)`` uint8, RGB, and disparity, ``(500, 741)`` float32, 0 where unknown.
+
+    Raises:
+        UserError: scikit-image is missing, or ships other pictures.
+    """
+    try:
+        left, right, disparity = importlib.import_module('skimage.data').stereo_motorcycle()
+    except ImportError:
+        raise UserError("scikit-image is missing: pip install 'mmkcla[demo]'") from None
+    if left.shape != (*SHAPE, 3) or right.shape != left.shape or disparity.shape != SHAPE or left.dtype != np.uint8:
+        raise UserError(f'skimage.data.stereo_motorcycle() is {left.dtype} {left.shape}, {right.shape}, '
+                        f'{disparity.shape}; expected uint8 {(*SHAPE, 3)} twice and {SHAPE}')
+    disparity = np.where(np.isfinite(disparity), disparity, 0).astype(np.float32)
+    if not 0 < disparity.max() < MAX_DISPARITY:
+        raise UserError(f'skimage.data.stereo_motorcycle() has disparities up to {disparity.max():.4g}; expected less '
+                        f'than {MAX_DISPARITY}')
+    return left, right, disparity
+
+
+def split_views(left: np.ndarray, right: np.ndarray, disparity: np.ndarray, scale: int) -> dict[str, dict]:
+    """``left``, ``right`` and ``disparity`` of each split; see the module and :func:`convert`."""
+    height, width = (side // scale for side in disparity.shape)
+    even = np.s_[:height * scale, :width * scale]
+    small = {name: cv2.resize(view[even], (width, height), interpolation=cv2.INTER_AREA)
+             for name, view in (('left', left), ('right', right))}
+    small['disparity'] = disparity[even][::scale, ::scale] / np.float32(scale)
+    half = width // 2
+    splits = {'train': {name: view[:, :half] for name, view in small.items()},
+              'test': {name: view[:, half:].copy() for name, view in small.items()}}
+    splits['test']['disparity'][:, :MAX_DISPARITY // scale] = 0
+    return splits
+
+
+def constant_baselines(splits: dict[str, dict]) -> dict[str, tuple[float, float, float]]:
+    """A constant as the prediction of the test half: the median of each half's known disparities (the test half's is
+    the best that any constant can do by end-point error), its end-point error in pixels and its share of errors above
+    3 pixels."""
+    truth = splits['test']['disparity']
+    truth = truth[truth > 0].astype(np.float64)
+    baselines = {}
+    for split, views in splits.items():
+        median = float(np.median(views['disparity'][views['disparity'] > 0]))
+        error = np.abs(truth - median)
+        baselines[split] = median, float(error.mean()), float((error > 3).mean())
+    return baselines
+
+
+def _write(folder: Path, views: dict[str, np.ndarray]) -> None:
+    for name, suffix in FOLDERS.items():
+        path = folder / name / f'{NAME}{suffix}'
+        path.parent.mkdir(parents=True)
+        if name == 'disparity':
+            write_pfm(path, np.where(views[name] > 0, views[name], np.inf))  # as Middlebury marks the unknown
+        else:
+            Image.fromarray(np.ascontiguousarray(views[name])).save(path)
+
+
+def _already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
+    """Whether ``folder`` is the data set asked for; False if it may be written.
+
+    Raises:
+        UserError: it holds something that must not be lost without the user's word.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    if not folder.is_dir():
+        raise UserError(f'{folder} is a file; the data set needs a folder')
+    try:
+        written = json.loads((folder / 'parameters.json').read_text(encoding='utf-8'))
+        if not written['converter'].startswith('mmkcla motorcycle'):
+            raise ValueError
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f'{folder} is neither empty nor a motorcycle data set; choose another folder') from None
+    expected = {folder / 'parameters.json', *(folder / split / name / f'{NAME}{suffix}' for split in SPLITS
+                                              for name, suffix in FOLDERS.items())}
+    present = {path for path in folder.rglob('*') if not path.is_dir()}
+    if overwrite:
+        if foreign := sorted(present - expected):
+            raise UserError(f'{foreign[0]} is not of the motorcycle data set and would be lost; move it, or choose '
+                            'another folder')
+        return False
+    if written != parameters:
+        raise UserError(f'{folder} was written with scale {written.get("scale")} by {written["converter"]}; choose '
+                        'another folder, or --overwrite')
+    if missing := sorted(expected - present):
+        raise UserError(f'{folder} is damaged: {missing[0].relative_to(folder)} is missing; write it anew with '
+                        '--overwrite')
+    return True

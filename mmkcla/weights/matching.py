@@ -1,0 +1,88 @@
+"""How a state dict fits a model, and loading what fits."""
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..utils.text import listed
+from .reading import state_dict_of
+
+
+def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """As :func:`state_dict_of`; a neck's weights go to the part of ``model``'s list of necks that they are of.
+
+    A checkpoint of a detector with an FPN has ``neck.X``; with ``neck=[dict(type='FPN', …), …]`` the FPN is
+    ``neck.0.X``.
+    """
+    weights = state_dict_of(checkpoint)
+    names = {name.removeprefix('neck.') for name in weights if name.startswith('neck.')}
+    parts = getattr(model, 'neck', None)
+    if isinstance(parts, nn.Sequential) and names:
+        for index, part in parts.named_children():
+            if set(part.state_dict()) == names:
+                return {re.sub(r'^neck\.', f'neck.{index}.', name): value for name, value in weights.items()}
+    return weights
+
+
+@dataclass
+class LoadReport:
+    """How a state dict fits a module, by names of its parameters and buffers."""
+
+    matched: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Everything the model has came from the checkpoint, and nothing was left over."""
+        return not (self.missing or self.unexpected or self.mismatched)
+
+    def summary(self) -> str:
+        """One line: the four counts, and the first names of what did not fit."""
+        counts = (f'{len(self.matched)} matched, {len(self.missing)} missing, {len(self.unexpected)} unexpected, '
+                  f'{len(self.mismatched)} mismatched in shape')
+        firsts = [f'{kind}: {listed(getattr(self, kind))}' for kind in ('missing', 'unexpected', 'mismatched')
+                  if getattr(self, kind)]
+        return f'{counts} ({"; ".join(firsts)})' if firsts else counts
+
+
+def compare(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
+    """Say how ``state_dict`` fits ``model``, without loading it. BN step counters, which old files lack, do not count
+    as missing; names the checkpoint stores twice for a wrapper do not count twice."""
+    ours = model.state_dict()
+    report = LoadReport()
+    for name, tensor in ours.items():
+        if name in state_dict:
+            same = tuple(state_dict[name].shape) == tuple(tensor.shape)
+            (report.matched if same else report.mismatched).append(name)
+        elif not name.endswith('num_batches_tracked'):
+            report.missing.append(name)
+    report.unexpected = [name for name in state_dict if name not in ours]
+    return report
+
+
+def load_matching(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
+    """Load what fits by name and shape; the report says what did not."""
+    report = compare(model, state_dict)
+    model.load_state_dict({name: state_dict[name] for name in report.matched}, strict=False)
+    return report
+
+
+def require(report: LoadReport, required: str, filename: str | os.PathLike, hint: str = '') -> None:
+    """Refuse a checkpoint that fills less of the model than ``required`` (``'all'`` or ``'some'``).
+
+    Raises:
+        UserError: with the four counts and first names of what differs, and ``hint`` on what to do.
+    """
+    if not report.matched:
+        raise UserError(f'checkpoint {filename} has nothing in common with the model of the config '
+                        f'({report.summary()}); is it for another model?')
+    if required == 'all' and not report.complete:
+        raise UserError(f'checkpoint {filename} fits the model of the config only in part ({report.summary()}){hint}')

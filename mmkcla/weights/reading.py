@@ -1,0 +1,180 @@
+"""Reading checkpoints without running code from them."""
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a ``.pth``/``.pt``/``.pth.tar`` or ``.safetensors`` file on the CPU without running code from it.
+
+    Pickles may hold tensors, plain containers and what mmengine's own checkpoints hold; anything else is refused.
+
+    Raises:
+        UserError: if the file is missing, truncated, no checkpoint, or wants to run code.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f'checkpoint {path} ' + ('is not a file' if path.exists() else 'does not exist'))
+    if path.suffix == '.safetensors':
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+        try:
+            return {'state_dict': load_file(path)}
+        except (SafetensorError, OSError) as error:
+            message = f'checkpoint {path} is truncated or not a safetensors file ({_first_sentence(error)})'
+            raise UserError(message) from error
+    try:
+        with _allowing(_allowed_globals()):
+            checkpoint = torch.load(path, map_location='cpu', weights_only=True)
+    except Exception as error:  # a broken file can raise anything
+        raise UserError(_unreadable(path, error)) from error
+    if not isinstance(checkpoint, Mapping):
+        raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, not a dictionary of weights')
+    return dict(checkpoint)
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    """Why torch did not load the file, in one line, without its advice to trust the file."""
+    if isinstance(error, PermissionError):
+        return f'checkpoint {path} cannot be read: {error.strerror}'
+    with open(path, 'rb') as file:
+        head = file.read(40)
+    text = str(error)
+    wanted = re.search(r'GLOBAL (\S+)|(?:function|but got) <([^>]+)>', text)
+    if wanted or (re.match(rb'PK|\x80[\2-\5]', head) and 'Unsupported operand' in text):
+        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle of another protocol than torch writes'
+        return (f'checkpoint {path} holds more than weights ({wanted}); it is refused, since loading it could run '
+                'code. Save its state_dict alone, where you trust it')
+    if not head:
+        reason = 'it is empty'
+    elif re.fullmatch(rb'[\t\r\n -~]+', head):
+        reason = f'it starts with {head.decode().splitlines()[0]!r}'
+    elif isinstance(error, (EOFError, OSError)):  # OSError: a seek beyond the end
+        reason = 'it ends too early'
+    else:
+        text = text.rpartition('WeightsUnpickler error:')[2]
+        reason = _first_sentence(text or type(error).__name__)
+    return f'checkpoint {path} is truncated or not a checkpoint ({reason})'
+
+
+def _allowing(names: list[Any]) -> AbstractContextManager:
+    if not hasattr(torch.serialization, 'safe_globals'):  # torch before 2.5
+        return nullcontext()
+    others = torch.serialization.get_safe_globals()  # leaving the context would take away what others allowed
+    return torch.serialization.safe_globals([name for name in names if name not in others])
+
+
+def _allowed_globals() -> list[Any]:
+    """What mmengine writes beside weights: numpy numbers and arrays of numbers, and log histories."""
+    import numpy as np
+    core = getattr(np, '_core', None) or np.core
+    allowed = [np.ndarray, np.dtype, *{type(np.dtype(code)) for code in '?bhilqBHILQefdU'}]
+    for function in (core.multiarray._reconstruct, core.multiarray.scalar):
+        for module in ('numpy.core', 'numpy._core'):  # numpy 1, numpy 2
+            allowed.append(_under(f'{module}.multiarray', function.__name__, function))
+    try:
+        from mmengine.logging.history_buffer import HistoryBuffer
+    except ImportError:
+        return allowed
+
+    def statistic(owner: Any, name: str) -> Any:
+        """What a history needs of ``getattr``: its four statistics, and nothing else."""
+        if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+            raise pickle.UnpicklingError('Trying to load unsupported GLOBAL builtins.getattr')
+        return getattr(owner, name)
+
+    return [*allowed, HistoryBuffer, _under('builtins', 'getattr', statistic)]
+
+
+def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` under the name that a pickle has for it."""
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    call.__module__, call.__qualname__ = module, name
+    return call
+
+
+def _first_sentence(error: Exception | str) -> str:
+    """The first line of an error, up to its first full stop."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].split('. ')[0][:160]
+
+
+def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights in a checkpoint: under ``state_dict``, ``model``, else ``model_ema`` or ``state_dict_ema``, else
+    bare; a leading ``module.`` is taken off.
+
+    Raises:
+        UserError: if there are none, or one is there twice.
+    """
+    places = ('state_dict', 'model', 'model_ema', 'state_dict_ema')
+    weights = next((checkpoint[key] for key in places if isinstance(checkpoint.get(key), Mapping)), checkpoint)
+    found: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if isinstance(value, Tensor):
+            bare = str(name).removeprefix('module.')
+            if bare in found:
+                raise UserError(f'the checkpoint holds {bare!r} twice, with and without \'module.\'')
+            found[bare] = value
+    if not found:
+        raise UserError('the checkpoint holds no weights; its keys are: '
+                        + (', '.join(map(str, list(checkpoint)[:8])) or '(none)'))
+    return found
+
+
+def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
+    """The weights a config's ``Pretrained`` names: a local file (read safely) or an address mmengine knows
+    (``torchvision://``, ``open-mmlab://``, ``https://``).
+
+    Args:
+        source: file or address.
+        prefix: take the entries below it, and take it off.
+
+    Raises:
+        UserError: if the file cannot be read or fetched, or nothing stands below the prefix.
+    """
+    if '://' in str(source):
+        from mmengine.runner import CheckpointLoader
+        try:
+            checkpoint = CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
+        except KeyError as error:
+            raise UserError(f'checkpoint {source}: there is no model of the name {error}') from error
+        except OSError as error:  # of which urllib's errors are
+            raise UserError(f'checkpoint {source} cannot be fetched ({_first_sentence(error)}); without a network, put '
+                            'the path of a copy in its place') from error
+    else:
+        checkpoint = read_checkpoint(source)
+    weights = state_dict_of(checkpoint)
+    if not prefix:
+        return weights
+    prefix = prefix if prefix.endswith('.') else prefix + '.'
+    below = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    if not below:
+        raise UserError(f'checkpoint {source} has no entry below prefix {prefix!r}; its entries start with: '
+                        + ', '.join(sorted({name.split(".")[0] for name in weights})[:8]))
+    return below
+
+
+def download(address: str) -> str:
+    """A local copy of an http address in torch's cache (fetched once, by the first process); a path as it is."""
+    if not address.startswith(('http://', 'https://')):
+        return address
+    from mmengine.dist import barrier, is_main_process
+    target = Path(torch.hub.get_dir()) / 'checkpoints' / Path(urlparse(address).path).name
+    if is_main_process() and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(address, str(target))
+    barrier()
+    return str(target)

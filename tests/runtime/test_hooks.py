@@ -1,0 +1,294 @@
+"""Checkpoints that are whole or absent, and the curves of a training."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import BaseMetric, Evaluator
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import HOOKS
+from mmengine.runner import Runner
+from torch import nn
+
+from mmkcla.errors import UserError
+from mmkcla.runtime.hooks import AtomicCheckpointHook, CurvesHook
+from mmkcla.runtime.hooks.curves import draw_curves, main_metrics, read_table, write_table
+from mmkcla.utils.files import whole_file, write_json
+from mmkcla.utils.lock import only_one
+
+
+class Line(BaseModel):
+    """y = ax, with two losses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(1, 1, bias=False)
+
+    def forward(self, inputs: torch.Tensor, mode: str = 'tensor') -> Any:
+        error = (self.a(inputs) - 2 * inputs).square().mean()
+        if mode == 'loss':
+            return dict(loss_fit=error, loss_size=0.1 * self.a.weight.square().mean())
+        return [error]
+
+
+class Score(BaseMetric):
+    """Negative error; the table also carries COCO's -1 for what cannot be measured."""
+
+    default_prefix = 'toy'
+
+    def process(self, data_batch: Any, data_samples: Any) -> None:
+        self.results += [float(sample) for sample in data_samples]
+
+    def compute_metrics(self, results: list[float]) -> dict[str, float]:
+        return dict(score=1 / (1 + sum(results)), large=-1)
+
+
+def _collate(samples: list) -> dict:
+    return dict(inputs=torch.stack(list(samples)))
+
+
+def _loader() -> torch.utils.data.DataLoader:
+    return torch.utils.data.DataLoader(torch.linspace(0, 1, 12)[:, None], batch_size=2, collate_fn=_collate)
+
+
+def _run(work_dir: Path, name: str, *, epochs: int = 0, iters: int = 0, resume: str | None = None,
+         checkpoint: dict | None = None, hooks: list | None = None) -> Runner:
+    by_epoch = epochs > 0
+    runner = Runner(
+        Line(), work_dir=str(work_dir), train_dataloader=_loader(), val_dataloader=_loader(),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs) if by_epoch else dict(by_epoch=False, max_iters=iters,
+                                                                              val_interval=4),
+        val_cfg=dict(), val_evaluator=Evaluator(Score()), optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        default_hooks=dict(checkpoint=dict(type='mmkcla.AtomicCheckpointHook', by_epoch=by_epoch,
+                                           interval=1 if by_epoch else 4, **(checkpoint or {}))),
+        custom_hooks=[CurvesHook(interval=3), *(hooks or [])], resume=resume is not None, load_from=resume,
+        log_level='ERROR', experiment_name=name, cfg=Config(dict(name=name)))
+    runner.train()
+    return runner
+
+
+def test_registered() -> None:
+    assert HOOKS.get('mmkcla.CurvesHook') is CurvesHook
+    assert HOOKS.get('mmkcla.AtomicCheckpointHook') is AtomicCheckpointHook
+
+
+def test_curves_of_epochs_and_of_a_resumed_training(tmp_path) -> None:
+    _run(tmp_path, 'curves_a', epochs=2)
+    rows = read_table(tmp_path / 'curves.csv')
+    assert [row['iter'] for row in rows] == [3, 6, 9, 12] and [row['epoch'] for row in rows] == [1, 1, 2, 2]
+    assert all({'train/lr', 'train/loss', 'train/loss_fit', 'train/loss_size'} <= row.keys() for row in rows)
+    assert rows[0]['train/loss'] == pytest.approx(rows[0]['train/loss_fit'] + rows[0]['train/loss_size'], rel=1e-5)
+    assert ['val/toy/score' in row for row in rows] == [False, True, False, True]
+    assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
+
+    _run(tmp_path, 'curves_b', epochs=4, resume=str(tmp_path / 'epoch_1.pth'))
+    again = read_table(tmp_path / 'curves.csv')
+    assert [row['iter'] for row in again] == [3, 6, 9, 12, 15, 18, 21, 24]
+    assert again[:2] == rows[:2]  # the part before the resumed checkpoint, its validation too
+
+    _run(tmp_path, 'curves_c', epochs=1)  # a new training in the same folder starts anew
+    assert [row['iter'] for row in read_table(tmp_path / 'curves.csv')] == [3, 6]
+
+
+def test_curves_of_iterations(tmp_path) -> None:
+    _run(tmp_path, 'curves_iter', iters=10)
+    rows = read_table(tmp_path / 'curves.csv')
+    assert [row['iter'] for row in rows if 'train/loss' in row] == [3, 6, 9, 10]
+    assert [row['iter'] for row in rows if 'val/toy/score' in row] == [4, 8, 10]
+
+
+def test_table_is_written_before_a_checkpoint(tmp_path) -> None:
+    class Last(Hook):
+        priority = 'LOWEST'
+
+        def after_train_epoch(self, runner: Any) -> None:  # after the checkpoint's, before the validation
+            self.rows = read_table(tmp_path / 'curves.csv')
+            self.saved = (tmp_path / 'epoch_1.pth').exists()
+
+    last = Last()
+    _run(tmp_path, 'curves_before', epochs=1, hooks=[last])
+    assert last.saved and [row['iter'] for row in last.rows] == [3, 6]
+
+
+def test_mean_over_the_interval(tmp_path) -> None:
+    seen = []
+
+    class Watch(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            seen.append(outputs['loss'].item())
+
+    _run(tmp_path, 'curves_mean', epochs=1, hooks=[Watch()])
+    rows = read_table(tmp_path / 'curves.csv')
+    assert [row['train/loss'] for row in rows] == pytest.approx([sum(seen[:3]) / 3, sum(seen[3:]) / 3], rel=1e-5)
+
+
+def test_table_survives_odd_files(tmp_path) -> None:
+    assert read_table(tmp_path / 'none.csv') == []
+    (tmp_path / 'other.csv').write_text('a,b\n1,x\n')
+    assert read_table(tmp_path / 'other.csv') == []
+    rows = [dict(epoch=1, iter=5, **{'train/loss': float('nan')}), {'epoch': 1, 'iter': 6, 'val/a': 0.25}]
+    write_table(tmp_path / 'a.csv', rows)
+    assert (tmp_path / 'a.csv').read_text() == 'epoch,iter,train/loss,val/a\n1,5,nan,\n1,6,,0.25\n'
+    assert read_table(tmp_path / 'a.csv')[1] == rows[1]
+    draw_curves(tmp_path / 'a.png', rows, 'title')  # NaN and a single point do not stop it
+    draw_curves(tmp_path / 'b.png', [dict(epoch=1, iter=1)], 'nothing to draw')
+    assert (tmp_path / 'a.png').exists() and not (tmp_path / 'b.png').exists()
+
+
+def test_what_a_picture_has_room_for() -> None:
+    scores = ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc')
+    medical = [f'val/{score}_{kind}' for kind in ('pooled', 'mean') for score in scores]
+    medical += ['val/DSC_mean_lo', 'val/DSC_mean_hi', 'val/failed_share', 'val/empty_truth']
+    assert main_metrics(medical, ['failed_share', 'DSC_mean', 'gone']) == [
+        'val/failed_share', 'val/DSC_mean', 'val/IoU_pooled', 'val/DSC_pooled', 'val/mIoU_pooled', 'val/IoU_mean']
+    coco = [f'val/coco/{kind}_mAP{end}' for kind in ('bbox', 'segm') for end in ('', '_50', '_75', '_s', '_m', '_l')]
+    assert main_metrics(coco) == [name for name in coco if not name.endswith(('_s', '_m', '_l'))]
+    assert main_metrics(['val/accuracy/top1', 'val/accuracy/top5']) == ['val/accuracy/top1', 'val/accuracy/top5']
+    assert main_metrics([f'val/EPE{number}' for number in range(9)]) == [f'val/EPE{number}' for number in range(6)]
+    assert main_metrics([]) == []
+
+
+def test_the_picture_of_many_metrics(tmp_path, monkeypatch) -> None:
+    """The six curves in six colours, the axis around them, and plain numbers beside a rate that hardly moves."""
+    from matplotlib.figure import Figure
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, 'savefig', lambda self, *args, **kwargs: figures.append(self) or save(
+        self, *args, **kwargs))
+    names = [f'{score}_{kind}' for kind in ('pooled', 'mean') for score in ('IoU', 'DSC', 'mIoU', 'Sens')]
+    rows = [{'epoch': 1, 'iter': number, 'train/loss': 1 / number, 'train/lr': 1e-3 - number * 1e-9,
+             'val/failed_share': 0., 'val/large': -1, **{f'val/{name}': .8 + number / 100 for name in names}}
+            for number in range(1, 9)]
+    draw_curves(tmp_path / 'a.png', rows, 'title', ['DSC_pooled'])
+    loss, rate, validation = figures[0].axes
+    assert [line.get_label() for line in validation.lines] == [
+        'DSC_pooled', 'IoU_pooled', 'mIoU_pooled', 'IoU_mean', 'DSC_mean', 'mIoU_mean']
+    assert len({line.get_color() for line in validation.lines}) == 6
+    assert .79 < validation.get_ylim()[0] < .82 and .87 < validation.get_ylim()[1] < .9
+    figures[0].canvas.draw()
+    assert [axis.yaxis.get_major_formatter().get_offset() for axis in (loss, validation)] == ['', '']
+    assert rate.yaxis.get_major_formatter().offset == 0 and rate.get_ylim()[0] == 0
+    assert rate.get_ylim()[1] == pytest.approx(1.1e-3, rel=1e-3)
+
+
+def test_a_loss_that_is_not_finite_is_warned_of_once(tmp_path, caplog) -> None:
+    class Diverge(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            if runner.iter == 4:
+                runner.model.a.weight.data.fill_(float('nan'))
+
+        def before_train(self, runner: Any) -> None:
+            runner.logger.addHandler(caplog.handler)
+            runner.logger.setLevel('WARNING')
+
+    _run(tmp_path, 'diverge', epochs=2, hooks=[Diverge()])
+    assert [record.getMessage() for record in caplog.records if 'The loss is' in record.getMessage()] == [
+        'The loss is nan by iteration 6; what follows is lost. Lower the learning rate, or clip gradients '
+        '(optim_wrapper.clip_grad).']
+
+
+def test_interval_must_be_positive() -> None:
+    with pytest.raises(ValueError, match='at least 1, got 0'):
+        CurvesHook(interval=0)
+
+
+def test_names_and_kept_checkpoints_are_mmengines(tmp_path) -> None:
+    _run(tmp_path, 'kept', epochs=3, checkpoint=dict(max_keep_ckpts=1, save_best='toy/score', rule='greater'))
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['best_toy_score_epoch_3.pth', 'epoch_3.pth']
+    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'epoch_3.pth')
+    assert not list(tmp_path.glob('.*'))
+    state = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
+    assert state['meta']['epoch'] == 3 and state['state_dict']['a.weight'].shape == (1, 1)
+
+
+def test_the_old_checkpoint_stays_if_the_new_one_fails(tmp_path, monkeypatch) -> None:
+    replace = os.replace
+
+    def full_disk(source: str, target: Any) -> None:
+        if str(target).endswith('_2.pth'):
+            raise OSError(28, 'No space left on device', str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, 'replace', full_disk)
+    with pytest.raises(OSError, match='No space left'):
+        _run(tmp_path, 'full', epochs=3, checkpoint=dict(max_keep_ckpts=1, save_best='toy/score', rule='greater'))
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['best_toy_score_epoch_1.pth', 'epoch_1.pth']
+    torch.load(tmp_path / 'epoch_1.pth', weights_only=False)
+    assert not list(tmp_path.glob('.*.part'))
+
+
+def test_parts_of_a_killed_run_are_removed(tmp_path) -> None:
+    part = tmp_path / '.epoch_7.pth.abcd.part'
+    part.write_bytes(b'half')
+    _run(tmp_path, 'parts', epochs=1)
+    assert not part.exists()
+
+
+def test_killed_while_it_saves(tmp_path) -> None:
+    """SIGKILL at varying moments of overwriting one file: what has the name can always be read."""
+    code = ('import sys; from mmkcla.utils.files import whole_file\n'
+            'number = 0\n'
+            'while True:\n'
+            '    number += 1\n'
+            '    with whole_file(sys.argv[1]) as file:\n'
+            '        for _ in range(64):\n'
+            '            file.write(bytes([number % 251]) * 65536)\n')
+    target = tmp_path / 'a.bin'
+    for tries in range(4):
+        process = subprocess.Popen([sys.executable, '-c', code, str(target)], cwd=Path(__file__).parents[2])
+        end = time.monotonic() + 20
+        while not target.exists() and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.03 + 0.017 * tries)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        content = target.read_bytes()
+        assert len(content) == 64 * 65536 and len(set(content)) == 1
+
+
+def test_whole_file(tmp_path) -> None:
+    target = tmp_path / 'deep' / 'a.txt'
+    with whole_file(target, 'w') as file:
+        file.write('ä\n')
+    assert target.read_bytes() == 'ä\n'.encode()
+    os.chmod(target, 0o640)
+    with pytest.raises(RuntimeError), whole_file(target) as file:
+        file.write(b'new')
+        raise RuntimeError
+    assert target.read_bytes() == 'ä\n'.encode() and [path.name for path in target.parent.iterdir()] == ['a.txt']
+    (tmp_path / 'link').symlink_to(target)
+    with whole_file(tmp_path / 'link') as file:
+        file.write(b'new')
+    assert target.read_bytes() == b'new' and target.stat().st_mode & 0o777 == 0o640 and (tmp_path / 'link').is_symlink()
+
+
+def test_json_of_odd_values(tmp_path) -> None:
+    write_json(tmp_path / 'a.json', dict(a=float('nan'), b=torch.tensor([1.5]), c=(1, None), d=Path('x'), e=True))
+    assert json.loads((tmp_path / 'a.json').read_text()) == {'a': None, 'b': [1.5], 'c': [1, None], 'd': 'x', 'e': True}
+
+
+def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / 'w'
+    code = ('import sys; from mmkcla.utils.lock import only_one\n'
+            'with only_one(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
+    with subprocess.Popen([sys.executable, '-c', code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b'held\n'
+        refusal = rf'^process {other.pid} is training in {folder}; wait for its end, stop it, or choose another'
+        with pytest.raises(UserError, match=refusal), only_one(folder):
+            pass
+        monkeypatch.setenv('RANK', '1')  # another process of the same training
+        with only_one(folder):
+            pass
+        monkeypatch.undo()
+        other.kill()
+    for _ in range(2):
+        with only_one(folder):
+            pass

@@ -1,0 +1,87 @@
+"""``--cfg-options``: values, dicts among them, and variables that a config has used already."""
+import pytest
+
+from mmkcla.errors import UserError
+from mmkcla.runtime.config import load_config
+from mmkcla.runtime.options import parse_option
+
+UNET = 'unet-kcla-small_1xb8-300e_isic2018-256x256'
+
+
+@pytest.mark.parametrize(('text', 'value'), [
+    ("dict(type='MRLALight')", dict(type='MRLALight')),
+    ("{'type': 'KCLA', 'drop_path': .5, 'n': [-1, (2, None)]}", dict(type='KCLA', drop_path=.5, n=[-1, (2, None)])),
+    ('dict(type=mmkcla.KCLA, inner=dict(a=True, b=false))', dict(type='mmkcla.KCLA', inner=dict(a=True, b=False))),
+    ("[dict(type='A'), dict(type='B', n=2)]", [dict(type='A'), dict(type='B', n=2)]),
+    ('dict()', {}), ('None', None), ('[1,a]', [1, 'a']), ('dictionary', 'dictionary'),
+])
+def test_values(text, value) -> None:
+    assert parse_option(f'a.b={text}') == ('a.b', value)
+    assert type(parse_option(f'a={text}')[1]) is type(value)
+
+
+@pytest.mark.parametrize(('text', 'says'), [
+    ("dict(a=__import__('os').getcwd())", '"__import__(\'os\').getcwd()" is not a value'),
+    ('dict(1)', "'dict(1)' is not a value"), ('dict(**a)', "'dict(**a)' is not a value"),
+    ('{**a}', "'{**a}' is not a value"), ('dict(a=1+2)', "'1 + 2' is not a value"), ('dict(a', "'(' was never closed"),
+])
+def test_values_that_are_refused(text, says) -> None:
+    with pytest.raises(UserError) as error:
+        parse_option(f'a={text}')
+    assert str(error.value) == f"--cfg-options a={text}: {says}; a dict is written as dict(type='X', n=1)"
+
+
+def test_dicts_are_merged_or_put_in_place() -> None:
+    key = 'model.backbone.layer_attention'
+    assert load_config(UNET, [f'{key}=dict(type=MRLALight)']).model.backbone.layer_attention == dict(
+        type='MRLALight', head_channels=16)
+    assert load_config(UNET, [f'{key}=dict(type=MRLALight, _delete_=True)']).model.backbone.layer_attention == dict(
+        type='MRLALight')
+    assert load_config(UNET, [f'{key}=None', 'model.backbone.x=dict(_delete_=True, a=1)']).model.backbone.x == dict(a=1)
+    # there is none to merge into
+    assert load_config(UNET, ['load_from=dict(a=1)']).load_from == dict(a=1)
+
+
+def roots(config) -> list[str]:
+    return [config[f'{split}_dataloader'].dataset.data_root for split in ('train', 'val', 'test')]
+
+
+def test_data_root_reaches_every_path(capsys) -> None:
+    config = load_config('faster-rcnn_r50-kcla_fpn_1x_coco', ['data_root=/d/coco2017'])
+    assert roots(config) == ['/d/coco2017'] * 3
+    assert config.val_evaluator.ann_file == '/d/coco2017/annotations/instances_val2017.json'
+    assert config.data_root == '/d/coco2017'
+    assert capsys.readouterr().err == ('note: --cfg-options data_root: /d/coco2017 in place of data/coco/ in 5 paths '
+                                       'of data sets and evaluators\n')
+    both = load_config(UNET, ['train_dataloader.dataset.data_root=t', 'data_root=data/isic2018/small'])
+    assert roots(both) == ['t', 'data/isic2018/small', 'data/isic2018/small']
+
+
+def test_a_root_that_is_nowhere(tmp_path) -> None:
+    (tmp_path / 'a.py').write_text("data_root = 'd'\nmodel = dict(type='A')\ntrain_dataloader = dict(dataset='data')\n")
+    with pytest.raises(UserError, match='^--cfg-options data_root: no data set or evaluator of the config has a path '
+                                        'in d; set data_root of each'):
+        load_config(str(tmp_path / 'a.py'), ['data_root=e'])
+
+
+def test_used_variables_stop(tmp_path, capsys) -> None:
+    for option, says in (
+            ('crop_size=(128,128)', 'crop_size: crop_size is a variable of the config that has been used already; it '
+             'changes nothing now. Set what has its value: model.data_preprocessor.size, '
+             'tta_pipeline.1.transforms.0.0.scale, train_dataloader.dataset.pipeline.2.scale, '
+             'val_dataloader.dataset.pipeline.1.scale, test_dataloader.dataset.pipeline.1.scale'),
+            ('train_pipeline.0.type=A', 'train_pipeline.0.type: train_pipeline is a variable of the config that has '
+             'been used already; it changes nothing now. Set what has its value: train_dataloader.dataset.pipeline'),
+            ('data_preprocessor.size=(64,64)', 'data_preprocessor.size: data_preprocessor is a variable of the config '
+             'that has been used already; it changes nothing now. Set model.data_preprocessor'),
+            ('max_epochs=3', 'max_epochs: nothing of a run reads max_epochs, and the config has no such variable; a '
+             'typo?')):
+        with pytest.raises(UserError) as error:
+            load_config(UNET, [option])
+        assert str(error.value) == f'--cfg-options {says}'
+    assert load_config(UNET, ['train_cfg.max_epochs=3', 'randomness.seed=1', 'compile=True']).compile is True
+    capsys.readouterr()
+    (tmp_path / 'a.py').write_text("model = dict(type='A')\nmine = 0\ncustom_imports = dict(imports=['json'])\n")
+    assert load_config(str(tmp_path / 'a.py'), ['mine=5']).mine == 5  # what it imports may read it
+    assert capsys.readouterr().err == ('note: --cfg-options mine: mine is a variable of the config that has been used '
+                                       'already; it changes nothing now. Set what was made of it\n')
