@@ -55,9 +55,10 @@ def run(args: argparse.Namespace) -> int:
     check_arguments(args)
     config = load_config(args.config, args.cfg_options) if args.config else None
 
+    from ..utils.files import sha256_of
     from ..weights.convert import convert_state_dict
     from ..weights.convert.fit import fit_of
-    from ..weights.convert.write import sha256_of, write_weights
+    from ..weights.convert.write import write_weights
     from ..weights.reading import read_checkpoint, state_dict_of
     checkpoint = read_checkpoint(args.file)
     try:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..runtime.config import add_config_arguments, check_writable, load_config, note, prepare_hosts
+from ..utils.images import IMAGE_SUFFIXES
 from .test import check_checkpoint
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 SUMMARY = 'predict on images'
 SCORE_THRESHOLD = 0.3
 SMALLEST_WINDOW = 16
-EXTENSIONS = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,11 +142,11 @@ def find_images(inputs: list[str]) -> list[Path]:
     for name in inputs:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in EXTENSIONS and file.is_file())
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
             if not inside:
-                deeper = next((file.parent for file in path.rglob('*') if file.suffix.lower() in EXTENSIONS), None)
+                deeper = next((file.parent for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES), None)
                 hint = f'; there are some in {deeper}' if deeper else ''
-                raise UserError(f'no images in {path} (looked for {" ".join(EXTENSIONS)}){hint}')
+                raise UserError(f'no images in {path} (looked for {" ".join(IMAGE_SUFFIXES)}){hint}')
             images += inside
         elif path.is_file():
             images.append(path)

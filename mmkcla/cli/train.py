@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
         set_resume(config, args.resume, work_dir)
 
     from ..runtime.runner import build_runner
-    from ..utils.lock import only_one
-    with only_one(work_dir):
+    from ..utils.files import training_lock
+    with training_lock(work_dir):
         runner = build_runner(config, required='some')
         quiet_logger(runner.logger)
         runner.train()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..compat import TESTED
+from ..utils.files import sha256_of
 from ..version import __version__
-from ..weights.convert.write import sha256_of
 from ..weights.reading import download
 
 METRICS, INFO = 'metrics.json', 'metrics_info.json'

@@ -10,9 +10,9 @@ from mmengine.dataset import BaseDataset
 
 from ..errors import UserError
 from ..registry import DATASETS
+from ..utils.images import IMAGE_SUFFIXES
 from .disparity import SUFFIXES
 
-IMAGE_SUFFIXES = ('.png', '.webp', '.jpg', '.jpeg', '.ppm', '.bmp', '.tif', '.tiff')
 PASSES = ('finalpass', 'cleanpass')
 SPLITS = ('TRAIN', 'TEST')
 

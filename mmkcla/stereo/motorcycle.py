@@ -18,8 +18,7 @@ from PIL import Image
 
 from mmkcla.errors import UserError
 from mmkcla.stereo.disparity import write_pfm
-from mmkcla.utils.files import write_json
-from mmkcla.utils.folders import whole_folder
+from mmkcla.utils.files import already_there, whole_folder, write_json
 
 CONVERTER = 'mmkcla motorcycle 1'  # stored with the data: count up when the same arguments give other files
 SPLITS = ('train', 'test')
@@ -55,7 +54,7 @@ def convert(out: str | os.PathLike, scale: int = 2, overwrite: bool = False) -> 
     parameters = dict(converter=CONVERTER, scale=scale)
     splits = split_views(*photographs(), scale)
     try:
-        there = _already_there(folder, parameters, overwrite)
+        there = already_there(folder, 'motorcycle data set', _record, parameters, overwrite)
         if not there:
             with whole_folder(folder, replace=overwrite) as new:
                 for split, views in splits.items():
@@ -128,34 +127,10 @@ def _write(folder: Path, views: dict[str, np.ndarray]) -> None:
             Image.fromarray(np.ascontiguousarray(views[name])).save(path)
 
 
-def _already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
-    """Whether ``folder`` is the data set asked for; False if it may be written.
-
-    Raises:
-        UserError: it holds something that must not be lost without the user's word.
-    """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    if not folder.is_dir():
-        raise UserError(f'{folder} is a file; the data set needs a folder')
-    try:
-        written = json.loads((folder / 'parameters.json').read_text(encoding='utf-8'))
-        if not written['converter'].startswith('mmkcla motorcycle'):
-            raise ValueError
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f'{folder} is neither empty nor a motorcycle data set; choose another folder') from None
-    expected = {folder / 'parameters.json', *(folder / split / name / f'{NAME}{suffix}' for split in SPLITS
-                                              for name, suffix in FOLDERS.items())}
-    present = {path for path in folder.rglob('*') if not path.is_dir()}
-    if overwrite:
-        if foreign := sorted(present - expected):
-            raise UserError(f'{foreign[0]} is not of the motorcycle data set and would be lost; move it, or choose '
-                            'another folder')
-        return False
-    if written != parameters:
-        raise UserError(f'{folder} was written with scale {written.get("scale")} by {written["converter"]}; choose '
-                        'another folder, or --overwrite')
-    if missing := sorted(expected - present):
-        raise UserError(f'{folder} is damaged: {missing[0].relative_to(folder)} is missing; write it anew with '
-                        '--overwrite')
-    return True
+def _record(folder: Path) -> tuple[dict, dict[str, None]]:
+    """The parameters that a folder was written with, and its files."""
+    written = json.loads((folder / 'parameters.json').read_text(encoding='utf-8'))
+    if not written['converter'].startswith('mmkcla motorcycle'):
+        raise ValueError
+    return written, dict.fromkeys(['parameters.json', *(f'{split}/{name}/{NAME}{suffix}' for split in SPLITS
+                                                        for name, suffix in FOLDERS.items())])

@@ -21,8 +21,7 @@ from torch import nn
 from mmkcla.errors import UserError
 from mmkcla.runtime.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.runtime.hooks.curves import draw_curves, main_metrics, read_table, write_table
-from mmkcla.utils.files import whole_file, write_json
-from mmkcla.utils.lock import only_one
+from mmkcla.utils.files import training_lock, whole_file, write_json
 
 
 class Line(BaseModel):
@@ -277,18 +276,18 @@ def test_json_of_odd_values(tmp_path) -> None:
 
 def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
     folder = tmp_path / 'w'
-    code = ('import sys; from mmkcla.utils.lock import only_one\n'
-            'with only_one(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
+    code = ('import sys; from mmkcla.utils.files import training_lock\n'
+            'with training_lock(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
     with subprocess.Popen([sys.executable, '-c', code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b'held\n'
         refusal = rf'^process {other.pid} is training in {folder}; wait for its end, stop it, or choose another'
-        with pytest.raises(UserError, match=refusal), only_one(folder):
+        with pytest.raises(UserError, match=refusal), training_lock(folder):
             pass
         monkeypatch.setenv('RANK', '1')  # another process of the same training
-        with only_one(folder):
+        with training_lock(folder):
             pass
         monkeypatch.undo()
         other.kill()
     for _ in range(2):
-        with only_one(folder):
+        with training_lock(folder):
             pass

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from mmkcla.errors import UserError
-from mmkcla.utils.folders import whole_folder
+from mmkcla.utils.files import already_there, whole_folder
 
 CONVERTER = 'mmkcla coins 1'  # stored with the data: count up when the same arguments give other files
 SPLITS = ('train', 'val')
@@ -67,7 +67,7 @@ def convert(out: str | os.PathLike, train_images: int = 64, val_images: int = 16
                             f'(the different crops of {crop} pixels in the {split} part)')
     folder = Path(out)
     try:
-        if _already_there(folder, parameters, overwrite):
+        if already_there(folder, 'coins data set', _record, parameters, overwrite):
             return f'{folder}: already there'
         photo = photograph()
         labels = segment_coins(photo)
@@ -238,39 +238,18 @@ def _write_split(folder: Path, split: str, count: int, photo: np.ndarray, labels
     return dataset
 
 
-def _already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
-    """Whether ``folder`` is the dataset asked for; False if it may be written.
-
-    Raises:
-        UserError: it holds something that must not be lost without the user's word.
-    """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    if not folder.is_dir():
-        raise UserError(f'{folder} is a file; the dataset needs a folder')
-    expected = {_annotation_file(folder, split) for split in SPLITS}
-    try:
-        for split in SPLITS:
-            dataset = json.loads(_annotation_file(folder, split).read_text(encoding='utf-8'))
-            written = dataset['info']['parameters']
-            if not written['converter'].startswith('mmkcla coins'):
-                raise ValueError
-            expected.update(folder / f'{split}2017' / image['file_name'] for image in dataset['images'])
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f'{folder} is neither empty nor a coins dataset; choose another folder') from None
-    present = {path for path in folder.rglob('*') if not path.is_dir()}
-    if overwrite:
-        if foreign := sorted(present - expected):
-            raise UserError(f'{foreign[0]} is not of the coins dataset and would be lost; move it, or choose another '
-                            'folder')
-        return False
-    differences = [f'{key} {written.get(key)} (asked: {value})' for key, value in parameters.items()
-                   if written.get(key) != value]
-    if differences:
-        raise UserError(f'{folder} was written with {", ".join(differences)}; choose another folder, or --overwrite')
-    if missing := sorted(expected - present):
-        raise UserError(f'{folder} is damaged: {missing[0].name} is missing; write it anew with --overwrite')
-    return True
+def _record(folder: Path) -> tuple[dict, dict[str, None]]:
+    """The parameters that a folder was written with, and its files."""
+    files = []
+    for split in SPLITS:
+        path = _annotation_file(folder, split)
+        dataset = json.loads(path.read_text(encoding='utf-8'))
+        written = dataset['info']['parameters']
+        if not written['converter'].startswith('mmkcla coins'):
+            raise ValueError
+        files += [path.relative_to(folder).as_posix(), *(f'{split}2017/{image["file_name"]}'
+                                                         for image in dataset['images'])]
+    return written, dict.fromkeys(files)
 
 
 def _annotation_file(folder: Path, split: str) -> Path:

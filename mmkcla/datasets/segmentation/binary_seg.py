@@ -8,8 +8,7 @@ from mmseg.datasets import BaseSegDataset
 
 from ...errors import UserError
 from ...registry import DATASETS
-
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff')
+from ...utils.images import IMAGE_SUFFIXES
 
 
 class BinarySegDataset(BaseSegDataset):

@@ -6,15 +6,10 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from mmkcla.utils.images import FORMATS, image_problem, upright
+
 MAX_PIXELS = 250_000_000  # a JPEG header of a few bytes can ask for gigabytes
 JPEG_TOLERANCE = 32  # how far the colours of a grey JPEG may lie apart after decoding
-ORIENTATION = 0x0112  # the EXIF tag
-# What turns the stored picture upright, by the value of the tag.
-UPRIGHT = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-           5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
-           8: Image.Transpose.ROTATE_90}
-_SIDEWAYS = {UPRIGHT[value] for value in (5, 6, 7, 8)}
-_FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF')
 _PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'I;16')
 
 Image.init()  # loads the readers; not a thing for several threads at once
@@ -32,14 +27,14 @@ def decode(data: bytes, what: str) -> Image.Image:
     """The picture in ``data``, decoded to its last pixel, as stored (not turned upright).
 
     Args:
-        data: the content of a JPEG, PNG, BMP or TIFF file.
+        data: the content of a file of one of :data:`~mmkcla.utils.images.FORMATS`.
         what: ``'image'`` or ``'mask'``, for the error.
 
     Raises:
         PixelError: ``corrupt image`` or ``corrupt mask``; ``16-bit mask`` for one that is not grey.
     """
     try:
-        picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+        picture = Image.open(io.BytesIO(data), formats=FORMATS)
         if picture.width * picture.height > MAX_PIXELS:
             raise ValueError(f'{picture.width}x{picture.height} pixels are more than {MAX_PIXELS}')
         picture.load()
@@ -48,42 +43,14 @@ def decode(data: bytes, what: str) -> Image.Image:
     except Exception as error:  # each format's reader has its own
         text = ' '.join(str(error).split())[:120] or type(error).__name__
         if isinstance(error, UnidentifiedImageError):
-            text = 'not a JPEG, PNG, BMP or TIFF file' if data else 'empty file'
+            text = f'not a {", ".join(FORMATS)} file' if data else 'empty file'
         raise PixelError(f'corrupt {what}', text) from None
     # Decoders fill in what is missing at the very end; the loader of a training refuses such files.
-    cut_jpeg = picture.format in ('JPEG', 'MPO') and data.rfind(b'\xff\xd9') < data.rfind(b'\xff\xda')
-    if cut_jpeg or picture.format == 'PNG' and b'IEND\xaeB`\x82' not in data:
-        raise PixelError(f'corrupt {what}', f'cut off: no end marker in its {len(data)} bytes')
+    if (problem := image_problem(data)) is not None:
+        raise PixelError(f'corrupt {what}', problem)
     if what == 'mask' and picture.format == 'PNG' and data[24] == 16 and picture.mode[0] != 'I':
         raise PixelError('16-bit mask', 'in colour or with alpha; save it as grey of 8 bits')  # Pillow drops the low 8
     return picture
-
-
-def turn(picture: Image.Image) -> Image.Transpose | None:
-    """What turns a picture upright by its EXIF orientation; None if it is upright."""
-    if picture.format == 'TIFF':  # Pillow turns it when it decodes, and says the upright size before
-        return None
-    try:
-        return UPRIGHT.get(picture.getexif().get(ORIENTATION))
-    except Exception:  # damaged EXIF data say nothing about the pixels
-        return None
-
-
-def upright_size(picture: Image.Image) -> tuple[int, int]:
-    """Width and height of the picture after :func:`upright`."""
-    method = turn(picture)
-    width, height = picture.size
-    return (height, width) if method in _SIDEWAYS else (width, height)
-
-
-def upright(picture: Image.Image) -> Image.Image:
-    """The picture with its EXIF orientation applied."""
-    method = turn(picture)
-    if method is None:
-        return picture
-    turned = picture.transpose(method)
-    turned.format = picture.format
-    return turned
 
 
 def upright_png(picture: Image.Image) -> bytes:

@@ -27,9 +27,9 @@ from PIL import Image
 from mmkcla.datasets.detection import coins
 from mmkcla.datasets.segmentation.converters.isic import ISIC2017, ISIC2018
 from mmkcla.datasets.segmentation.converters.splits import SPLITS
-from mmkcla.datasets.segmentation.masks import ORIENTATION, UPRIGHT
 from mmkcla.errors import UserError
-from mmkcla.utils.folders import whole_folder
+from mmkcla.utils.files import already_there, whole_folder
+from mmkcla.utils.images import ORIENTATION, UPRIGHT
 
 DATASETS = ('isic2017', 'isic2018', 'kvasir_seg')
 PHOTOGRAPHS = ('coins', 'ihc')
@@ -76,7 +76,7 @@ def make_samples(out: str | os.PathLike, dataset: str = 'isic2017', count: Seque
     parameters = {'generator': f'mmkcla samples {VERSION}', 'dataset': dataset, 'count': list(count),
                   'photograph': photograph, 'seed': seed}
     try:
-        if _already_there(folder, parameters, overwrite):
+        if already_there(folder, 'sample', _record, parameters, overwrite):
             return f'{folder}: already there'
         crops = _crops(photograph, counts, seed)
         with whole_folder(folder, replace=overwrite) as new:
@@ -252,29 +252,9 @@ def _encode(picture: Image.Image, image_format: str, **options: object) -> bytes
     return buffer.getvalue()
 
 
-def _already_there(folder: Path, parameters: dict, overwrite: bool) -> bool:
-    """Whether ``folder`` is the sample asked for; False if it may be written."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    if not folder.is_dir():
-        raise UserError(f'{folder} is a file; the sample needs a folder')
-    try:
-        written = json.loads((folder / SAMPLE).read_text(encoding='utf-8'))
-        files = {SAMPLE, *written.pop('files')}
-        if not written['generator'].startswith('mmkcla samples'):
-            raise ValueError
-    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f'{folder} is neither empty nor a sample; choose another folder') from None
-    present = set(os.listdir(folder))
-    if overwrite:
-        if foreign := sorted(present - files):
-            raise UserError(f'{folder / foreign[0]} is not of the sample and would be lost; move it, or choose another '
-                            'folder')
-        return False
-    differences = [f'{key} {written.get(key)} (asked: {value})' for key, value in parameters.items()
-                   if written.get(key) != value]
-    if differences:
-        raise UserError(f'{folder} was written with {", ".join(differences)}; choose another folder, or --overwrite')
-    if missing := sorted(files - present):
-        raise UserError(f'{folder} is damaged: {missing[0]} is missing; write it anew with --overwrite')
-    return True
+def _record(folder: Path) -> tuple[dict, dict[str, None]]:
+    """The parameters that a folder was written with, and its files."""
+    written = json.loads((folder / SAMPLE).read_text(encoding='utf-8'))
+    if not written['generator'].startswith('mmkcla samples'):
+        raise ValueError
+    return written, dict.fromkeys([SAMPLE, *written.pop('files')])

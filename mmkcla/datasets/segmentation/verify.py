@@ -20,9 +20,10 @@ from PIL import Image
 
 from mmkcla.datasets.segmentation import masks as pixels
 from mmkcla.datasets.segmentation.converters.manifest import MANIFEST, OS_FILES, STAMP, read_manifest
-from mmkcla.datasets.segmentation.converters.splits import IMAGE_SUFFIXES, SPLITS, names_digest
+from mmkcla.datasets.segmentation.converters.splits import SPLITS, names_digest
 from mmkcla.errors import UserError
 from mmkcla.utils.files import whole_file
+from mmkcla.utils.images import IMAGE_SUFFIXES, upright, upright_size
 from mmkcla.utils.parallel import run_parallel
 from mmkcla.utils.ranks import rank
 
@@ -235,12 +236,12 @@ def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: 
     try:
         if quick:
             with Image.open(root / pair[0]) as image:
-                size = pixels.upright_size(image)
+                size = upright_size(image)
         else:
             data = _read(root, pair[0], listed, problems)
             result['sha256'] = hashlib.sha256(data).hexdigest()
             image = pixels.decode(data, 'image')
-            size = pixels.upright_size(image)
+            size = upright_size(image)
             if near:
                 result['look'] = difference_hash(image)
     except pixels.PixelError as error:
@@ -249,8 +250,8 @@ def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: 
         problems.append(f'{pair[0]}: cannot be read ({_line(error)})')
     try:
         mask = pixels.decode(_read(root, pair[1], listed, problems), 'mask')
-        if size is not None and pixels.upright_size(mask) != size:
-            width, height = pixels.upright_size(mask)
+        if size is not None and upright_size(mask) != size:
+            width, height = upright_size(mask)
             problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')
         values = pixels.grey(mask)
         result['empty'] = int(not values.any())
@@ -286,7 +287,7 @@ def difference_hash(image: Image.Image) -> np.ndarray:
     Returns:
         ``(256,)`` bool.
     """
-    small = pixels.upright(image).convert('L').resize((HASH_SIDE + 1, HASH_SIDE), Image.Resampling.BOX)
+    small = upright(image).convert('L').resize((HASH_SIDE + 1, HASH_SIDE), Image.Resampling.BOX)
     return np.diff(np.asarray(small).astype(np.int16), axis=1).ravel() > 0
 
 

@@ -12,14 +12,7 @@ from PIL import Image
 
 from ...errors import UserError
 from ...registry import TRANSFORMS
-from ..segmentation.masks import turn
-from .loading import image_problem
-
-_TURNS = {
-    Image.Transpose.FLIP_LEFT_RIGHT: np.fliplr, Image.Transpose.FLIP_TOP_BOTTOM: np.flipud,
-    Image.Transpose.TRANSPOSE: np.transpose, Image.Transpose.TRANSVERSE: lambda mask: np.rot90(mask, 2).T,
-    Image.Transpose.ROTATE_90: np.rot90, Image.Transpose.ROTATE_180: lambda mask: np.rot90(mask, 2),
-    Image.Transpose.ROTATE_270: lambda mask: np.rot90(mask, 3)}
+from ...utils.images import image_problem, turn, turn_array
 
 
 @TRANSFORMS.register_module()
@@ -84,7 +77,7 @@ def upright(mask: np.ndarray, data: bytes) -> np.ndarray:
         method = turn(Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')))
     except OSError:  # another format: the decoder turned it, as it does an image of that format, or does neither
         return mask
-    return mask if method is None else np.ascontiguousarray(_TURNS[method](mask))
+    return mask if method is None else turn_array(mask, method)
 
 
 def grey(mask: np.ndarray, path: str | Path) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Images on their way in (upright, with a word on what is lost) and out."""
 import io
 import os
-import sys
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -12,17 +11,9 @@ from PIL import Image
 
 from ...errors import UserError
 from ...utils.files import whole_file
+from ...utils.images import ORIENTATION, stored_turn, turn_array
+from ...utils.text import note
 
-_ORIENTATION = 0x0112  # EXIF's tag
-_TURNS = {
-    2: lambda image: image[:, ::-1],
-    3: lambda image: image[::-1, ::-1],
-    4: lambda image: image[::-1],
-    5: lambda image: image.swapaxes(0, 1),
-    6: lambda image: np.rot90(image, -1),
-    7: lambda image: image[::-1, ::-1].swapaxes(0, 1),
-    8: lambda image: np.rot90(image),
-}
 _DARK = 32  # an 8-bit image without a value above was probably one of 12 bits or fewer in a 16-bit file
 
 
@@ -42,17 +33,17 @@ def make_upright(results: dict, path: Path, loader: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             with Image.open(path) as file:
-                turn = file.getexif().get(_ORIENTATION, 1)
+                method = stored_turn(file)
                 kind, deep, pages = file.format, file.mode.startswith('I'), getattr(file, 'n_frames', 1)
     except Exception:  # the image is loaded already; what Pillow cannot open has no tag that is known here
         return
     if pages > 1:
-        print(f'note: {path} has {pages} pages; the first is taken', file=sys.stderr)
+        note(f'{path} has {pages} pages; the first is taken')
     if deep and image.dtype == np.uint8 and image.max(initial=0) < _DARK:
-        print(f'note: {path} has 16 bits a pixel, of which the low 8 are dropped, and is nearly black then (up to '
-              f'{image.max(initial=0)} of 255); scale its values to 0-65535 first', file=sys.stderr)
-    if turn in _TURNS and not _decoder_turns(kind, loader.color_type, loader.imdecode_backend):
-        image = np.ascontiguousarray(_TURNS[turn](image))
+        note(f'{path} has 16 bits a pixel, of which the low 8 are dropped, and is nearly black then (up to '
+             f'{image.max(initial=0)} of 255); scale its values to 0-65535 first')
+    if method is not None and not _decoder_turns(kind, loader.color_type, loader.imdecode_backend):
+        image = turn_array(image, method)
         results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])
 
 
@@ -61,7 +52,7 @@ def _decoder_turns(kind: str, flag: str, backend: str) -> bool:
     """Whether mmcv's decoder heeds the EXIF orientation, tried with a small image in the same format."""
     import mmcv
     exif = Image.Exif()
-    exif[_ORIENTATION] = 6
+    exif[ORIENTATION] = 6
     buffer = io.BytesIO()
     try:
         Image.new('RGB', (16, 8)).save(buffer, format=kind, exif=exif)

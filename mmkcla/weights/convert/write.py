@@ -1,7 +1,6 @@
 """Converted weights as a file."""
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +11,6 @@ from torch import Tensor
 
 from ...errors import UserError
 from ...utils.files import whole_file
-
-
-def sha256_of(path: str | Path) -> str:
-    """Of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def write_weights(path: str | Path, state_dict: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

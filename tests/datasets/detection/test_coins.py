@@ -15,7 +15,7 @@ pytest.importorskip('skimage')
 
 from mmkcla.datasets.detection import coins
 from mmkcla.errors import UserError
-from mmkcla.utils.folders import whole_folder
+from mmkcla.utils.files import whole_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -196,13 +196,13 @@ def test_damaged_dataset_is_reported_and_mended(tmp_path):
 def test_foreign_files_survive_overwrite(tmp_path):
     folder = small_coins(tmp_path / 'coins')
     (folder / 'train2017' / 'mine.png').touch()
-    with pytest.raises(UserError, match='mine.png is not of the coins dataset and would be lost'):
+    with pytest.raises(UserError, match='mine.png is not part of the coins data set and would be lost'):
         coins.convert(folder, 4, 2, 96, overwrite=True)
     for name, text in (('text', 'no JSON'), ('coco', '{"info": {}, "images": []}'), ('list', '[]')):
         annotations = tmp_path / name / 'annotations'
         annotations.mkdir(parents=True)
         (annotations / 'instances_train2017.json').write_text(text)
-        with pytest.raises(UserError, match='neither empty nor a coins dataset'):
+        with pytest.raises(UserError, match='neither empty nor a coins data set'):
             coins.convert(tmp_path / name, overwrite=True)
         assert (annotations / 'instances_train2017.json').read_text() == text
 
@@ -270,7 +270,7 @@ def test_command_line(tmp_path):
     assert (done.returncode, done.stderr) == (0, '') and done.stdout.startswith('data/coins: 2 train images with ')
     assert run('--train-images', '2', '--val-images', '1').stdout == 'data/coins: already there\n'
     (tmp_path / 'file').touch()
-    for out, message in (('file', 'error: file is a file; the dataset needs a folder\n'),
+    for out, message in (('file', 'error: file is a file; the coins data set needs a folder\n'),
                          ('file/coins', 'error: cannot write file/coins: ')):
         failed = run('--out', out)
         assert failed.returncode == 2 and failed.stdout == ''

@@ -13,6 +13,8 @@ from mmkcla.datasets.segmentation.converters.isic import ISIC2017, convert_isic2
 from mmkcla.datasets.segmentation.verify import verify
 from mmkcla.datasets.transforms import LoadBinaryMask, LoadImageFromFile
 from mmkcla.errors import UserError
+from mmkcla.utils import images
+from mmkcla.utils.images import ORIENTATION, UPRIGHT, upright_size
 
 GOOD = encode(DISC * 255)
 
@@ -102,8 +104,8 @@ def turned(values, tag, image_format, **options) -> bytes:
     """``values`` as a file that is stored turned, so that its EXIF orientation ``tag`` makes them upright."""
     stored, exif = Image.fromarray(values), Image.Exif()
     if tag > 1:
-        stored = stored.transpose({6: pixels.UPRIGHT[8], 8: pixels.UPRIGHT[6]}.get(tag, pixels.UPRIGHT[tag]))
-    exif[pixels.ORIENTATION] = tag
+        stored = stored.transpose({6: UPRIGHT[8], 8: UPRIGHT[6]}.get(tag, UPRIGHT[tag]))
+    exif[ORIENTATION] = tag
     buffer = io.BytesIO()
     stored.save(buffer, image_format, exif=exif, **options)
     return buffer.getvalue()
@@ -123,9 +125,9 @@ def test_masks_are_turned_as_images_are(tmp_path, tag, image_format, backend):
         image = loader(imdecode_backend=backend)({'img_path': str(path)})['img']
         assert np.array_equal(image[..., 0] > 127, upright)
     decoded = pixels.decode(path.read_bytes(), 'mask')
-    assert pixels.upright_size(decoded) == (32, 16)
-    assert np.array_equal(np.asarray(pixels.upright(decoded)) > 127, upright)
-    assert pixels.upright_size(Image.open(path)) == (32, 16)  # of its head alone
+    assert upright_size(decoded) == (32, 16)
+    assert np.array_equal(np.asarray(images.upright(decoded)) > 127, upright)
+    assert upright_size(Image.open(path)) == (32, 16)  # of its head alone
 
 
 def test_verify_and_training_agree_on_a_turned_mask(tmp_path):

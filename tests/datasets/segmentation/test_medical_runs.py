@@ -230,7 +230,7 @@ def test_second_run_other_arguments_and_overwrite(tmp_path):
     with pytest.raises(UserError, match=r'out was written with split official \(asked: 7:3\), seed None \(asked: 0\)'):
         convert_isic2017(raw, out, split='7:3')
     (out / 'images' / 'train' / 'mine.jpg').touch()
-    with pytest.raises(UserError, match=r'images/train/mine.jpg is not of the data set and would be lost; move it'):
+    with pytest.raises(UserError, match='mine.jpg is not part of the prepared data set and would be lost; move it'):
         convert_isic2017(raw, out, split='7:3', overwrite=True)
     (out / 'images' / 'train' / 'mine.jpg').unlink()
     convert_isic2017(raw, out, split='7:3', overwrite=True)
@@ -246,7 +246,7 @@ def test_damaged_and_foreign_outputs(tmp_path):
     convert_isic2017(raw, out)
     before = hashes(out)
     (out / 'masks' / 'train' / 'b.png').unlink()
-    with pytest.raises(UserError, match=r'out is damaged: masks/train/b.png is missing; write it anew with --'):
+    with pytest.raises(UserError, match=r'out is damaged: masks/train/b.png is missing; write it again with --'):
         convert_isic2017(raw, out)
     convert_isic2017(raw, out, overwrite=True)
     assert hashes(out) == before
@@ -254,7 +254,7 @@ def test_damaged_and_foreign_outputs(tmp_path):
     (tmp_path / 'other' / 'x').touch()
     with pytest.raises(UserError, match=r'other is neither empty nor a prepared data set; choose another folder'):
         convert_isic2017(raw, tmp_path / 'other', overwrite=True)
-    with pytest.raises(UserError, match=r'x is a file; the data set needs a folder'):
+    with pytest.raises(UserError, match=r'x is a file; the prepared data set needs a folder'):
         convert_isic2017(raw, tmp_path / 'other' / 'x')
     (tmp_path / 'real').mkdir()
     (tmp_path / 'link').symlink_to(tmp_path / 'real')

@@ -202,7 +202,7 @@ def test_folders_that_are_no_data_set(tmp_path):
     with pytest.raises(UserError, match='is not a prepared data set: it needs the folders images and masks'):
         verify(tmp_path)
     (tmp_path / 'masks').mkdir()
-    assert verify(tmp_path, quick=True) == ['images: no images (.jpg .jpeg .png .bmp .tif .tiff) in it']
+    assert verify(tmp_path, quick=True) == ['images: no images (.jpg .jpeg .png .bmp .webp .tif .tiff .ppm) in it']
 
 
 @pytest.mark.parametrize('quick', [False, True])

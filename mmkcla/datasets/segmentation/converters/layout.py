@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from mmkcla.datasets.segmentation.converters.sources import SourceFile
-from mmkcla.datasets.segmentation.converters.splits import IMAGE_SUFFIXES
 from mmkcla.errors import UserError
+from mmkcla.utils.images import IMAGE_SUFFIXES
 
 MISSING_PART = 'missing part'
 NOT_THERE = 'in the split file, not in the data'

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mmkcla.datasets.segmentation.converters.layout import Problem
 from mmkcla.errors import UserError
+from mmkcla.utils.files import already_there
 
 MANIFEST = 'manifest.json'
 PROBLEMS = 'problems.txt'
@@ -56,54 +57,31 @@ def read_manifest(folder: str | os.PathLike) -> dict | None:
     return content
 
 
-def already_there(folder: Path, parameters: dict, source: Callable[[], str], overwrite: bool) -> bool:
-    """Whether ``folder`` is the data set asked for; False if it may be written.
+def prepared_before(folder: Path, parameters: dict, source: Callable[[], str], overwrite: bool) -> bool:
+    """Whether ``folder`` is the prepared data set asked for; False if it may be written.
 
     Args:
-        folder: to look into.
-        parameters: those asked for.
-        source: gives the digest of the source; called only if the parameters are the same (it can take a while).
-        overwrite: whether it may be replaced.
+        folder, parameters, overwrite: see :func:`~mmkcla.utils.files.already_there`.
+        source: gives the digest of the source; called only if the parameters are equal (it can take a while).
 
     Raises:
-        UserError: it holds something that must not be lost without the user's word.
+        UserError: it holds something else, or is damaged.
     """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    if not folder.is_dir():
-        raise UserError(f'{folder} is a file; the data set needs a folder')
+    return already_there(folder, 'prepared data set', _record, {**parameters, 'source': source}, overwrite,
+                         ignored={*OS_FILES, STAMP})
+
+
+def _record(folder: Path) -> tuple[dict, dict[str, int | None]]:
+    """The parameters that a folder was written with, and its files with their sizes."""
     content = read_manifest(folder)
     if content is None:
-        raise UserError(f'{folder} is neither empty nor a prepared data set; choose another folder')
-    expected = {MANIFEST: None, PROBLEMS: None}
+        raise FileNotFoundError
+    files: dict[str, int | None] = {MANIFEST: None}
+    if (folder / PROBLEMS).exists():  # only where something was found
+        files[PROBLEMS] = None
     for entry in content['files']:
-        expected.update({entry[kind]: entry[f'{kind}_bytes'] for kind in ('image', 'mask')})
-    present = {path.relative_to(folder).as_posix(): path.stat().st_size
-               for path in folder.rglob('*') if path.is_file() and path.name not in {*OS_FILES, STAMP}}
-    if overwrite:
-        if foreign := sorted(present.keys() - expected.keys()):
-            raise UserError(f'{folder / foreign[0]} is not of the data set and would be lost; move it, or choose '
-                            'another folder')
-        return False
-    written = content.get('parameters') or {}
-    differences = ', '.join(f'{key} {_shown(written.get(key))} (asked: {_shown(value)})'
-                            for key, value in parameters.items() if written.get(key) != value)
-    # The source's digest differs as soon as the split does: it tells something only if it is the one difference.
-    if differences or written.get('source') != source():
-        raise UserError(f'{folder} was written with {differences or "other files in the source"}; choose another '
-                        'folder, or --overwrite')
-    for name, size in expected.items():
-        if size is not None and present.get(name) != size:
-            what = 'is missing' if name not in present else f'has {present[name]} bytes in place of {size}'
-            raise UserError(f'{folder} is damaged: {name} {what}; write it anew with --overwrite')
-    return True
-
-
-def _shown(value: object) -> str:
-    """A parameter for people: digests cut to what tells them apart."""
-    if isinstance(value, dict):
-        return ' '.join(f'{key}={_shown(item)}' for key, item in value.items())
-    return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
+        files.update({entry[kind]: entry[f'{kind}_bytes'] for kind in ('image', 'mask')})
+    return content.get('parameters') or {}, files
 
 
 def _valid(entry: object) -> bool:

@@ -27,7 +27,7 @@ from mmkcla.datasets.segmentation.converters.layout import (
     find_pairs,
     label,
 )
-from mmkcla.datasets.segmentation.converters.manifest import already_there, write_manifest
+from mmkcla.datasets.segmentation.converters.manifest import prepared_before, write_manifest
 from mmkcla.datasets.segmentation.converters.sources import MAX_BYTES, Reader, SourceFile, list_files
 from mmkcla.datasets.segmentation.converters.splits import (
     SPLITS,
@@ -38,6 +38,7 @@ from mmkcla.datasets.segmentation.converters.splits import (
 )
 from mmkcla.datasets.segmentation.converters.workspace import Workspace, partial_folder, remove_partial
 from mmkcla.errors import UserError
+from mmkcla.utils.images import turn, upright, upright_size
 from mmkcla.utils.parallel import run_parallel
 
 THRESHOLD = 127
@@ -93,7 +94,7 @@ def convert(layout: Layout, source: str | os.PathLike, out: str | os.PathLike, s
         parameters = {'converter': f'mmkcla {layout.name} {VERSION}', **plan.parameters}
         reader = Reader()
         fingerprint = partial(_fingerprint, pairs, tuple(problems), reader, workers, progress)
-        if already_there(out, parameters, fingerprint, overwrite):
+        if prepared_before(out, parameters, fingerprint, overwrite):
             remove_partial(out)
             return Outcome(f'{out}: already there')
         _fail_if_strict(strict, layout, problems)
@@ -202,16 +203,17 @@ def _convert_pair(work: Workspace, reader: Reader, splits: dict[str, str], pair:
     try:
         image_bytes = _read(reader, pair.image, 'image')
         image = pixels.decode(image_bytes, 'image')
-        size, turn = pixels.upright_size(image), pixels.turn(image)
+        size, turned = upright_size(image), turn(image)
         suffix = PurePosixPath(pair.image.name).suffix.lower()
-        if turn is not None:
+        if turned is not None:
             image_bytes, suffix = pixels.upright_png(image), '.png'
         stored = image.size
         del image
         at = pair.mask
-        mask = pixels.upright(pixels.decode(_read(reader, pair.mask, 'mask'), 'mask'))
+        mask = upright(pixels.decode(_read(reader, pair.mask, 'mask'), 'mask'))
         if mask.size != size:
-            hint = ', but turned as the EXIF data of the image say' if turn is not None and mask.size == stored else ''
+            exif = turned is not None and mask.size == stored
+            hint = ', but turned as the EXIF data of the image say' if exif else ''
             sizes = f'mask {mask.width}x{mask.height}, image {size[0]}x{size[1]}'
             raise pixels.PixelError('size mismatch', sizes + hint)
         values = pixels.grey(mask)
@@ -227,7 +229,7 @@ def _convert_pair(work: Workspace, reader: Reader, splits: dict[str, str], pair:
               'foreground': int(foreground.sum())}
     if not record['foreground']:
         record['mask_maximum'] = int(values.max(initial=0))
-    if turn is not None:
+    if turned is not None:
         record['turned_upright'] = True
     for kind, content, end in (('image', image_bytes, suffix), ('mask', mask_bytes, '.png')):
         record[kind] = f'{kind}s/{split}/{pair.name}{end}'

@@ -12,9 +12,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from mmkcla.errors import UserError
+from mmkcla.utils.images import IMAGE_SUFFIXES
 
 SPLITS = ('train', 'val', 'test')
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff')
 # Sizes of the legacy 7:3 protocol where they are not the rounded ones: 70 % of 2,150 (ISIC 2017) are 1,505.
 _LEGACY = {((7, 3), 2150): (1500, 650)}
 

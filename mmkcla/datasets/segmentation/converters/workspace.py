@@ -9,16 +9,14 @@ import json
 import os
 import shutil
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from mmkcla.errors import UserError
+from mmkcla.utils.files import exclusive, publish_folder
 
-try:
-    import fcntl
-except ImportError:  # Windows: two runs at once are not noticed there
-    fcntl = None
+JOURNAL, LOCK = 'journal.jsonl', 'lock'
 
 
 class Workspace:
@@ -45,21 +43,24 @@ class Workspace:
         self.data = self._folder / 'data'
         self.done: dict[str, dict] = {}
         self.restarted = False
+        self._published = False
 
     def __enter__(self) -> Workspace:
         self._folder.mkdir(parents=True, exist_ok=True)
-        if foreign := sorted(set(os.listdir(self._folder)) - {'data', 'journal.jsonl'}):
+        if foreign := sorted(set(os.listdir(self._folder)) - {'data', JOURNAL, LOCK}):
             raise UserError(f'{self._folder / foreign[0]} is not of a converter; move it, or choose another folder')
-        self._journal = open(self._folder / 'journal.jsonl', 'a+b')
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(exclusive(self._folder / LOCK, lambda: UserError(
+                f'another run is writing {self._target}; wait until it is done')))
+            self._journal = stack.enter_context(open(self._folder / JOURNAL, 'a+b'))
             self._begin()
-        except BaseException:
-            self._journal.close()
-            raise
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._journal.close()
+        self._open.close()
+        if self._published:
+            remove_partial(self._target)
 
     def record(self, entry: dict) -> None:
         """Note a finished piece; ``entry['name']`` tells which. From any thread, after its files are written."""
@@ -72,33 +73,16 @@ class Workspace:
         """Move ``data`` to the target.
 
         Args:
-            replace: put aside a folder that is there, and delete it once the new one is in its place.
+            replace: as of :func:`~mmkcla.utils.files.publish_folder`.
 
         Raises:
             OSError: it cannot be moved; or the target is not empty and ``replace`` is False.
         """
-        old = self._target.with_name(f'.{self._target.name}.mmkcla-old')
-        if replace and self._target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            self._target.rename(old)
-        elif self._target.exists():
-            self._target.rmdir()  # refuses a folder that is not empty
-        try:
-            self.data.rename(self._target)
-        except OSError:
-            if old.exists():
-                old.rename(self._target)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-        remove_partial(self._target)
+        publish_folder(self.data, self._target, replace)
+        self._published = True
 
     def _begin(self) -> None:
         """Take up the earlier run's work, or start anew."""
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f'another run is writing {self._target}; wait until it is done') from None
         self._journal.seek(0)
         content = self._journal.read()
         lines = content[:content.rfind(b'\n') + 1].splitlines()  # the last one may be half written
@@ -127,8 +111,9 @@ def remove_partial(out: str | os.PathLike) -> None:
     """Remove what a run killed after its last step left beside a finished folder (and nothing but that)."""
     folder = partial_folder(out)
     with suppress(OSError):
-        if set(os.listdir(folder)) <= {'journal.jsonl'}:
-            (folder / 'journal.jsonl').unlink(missing_ok=True)
+        if set(os.listdir(folder)) <= {JOURNAL, LOCK}:
+            for name in (JOURNAL, LOCK):
+                (folder / name).unlink(missing_ok=True)
             folder.rmdir()
 
 
