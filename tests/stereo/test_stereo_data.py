@@ -236,7 +236,7 @@ def test_motorcycle_is_written_once_and_read(tmp_path):
     with pytest.raises(UserError, match='is damaged: train/left/motorcycle.png is missing; write it again with --over'):
         convert(out, scale=4)
     (out / 'mine.txt').write_text('x')
-    with pytest.raises(UserError, match='mine.txt is not of the motorcycle data set and would be lost'):
+    with pytest.raises(UserError, match='mine.txt is not part of the motorcycle data set and would be lost'):
         convert(out, scale=4, overwrite=True)
     with pytest.raises(UserError, match='scale 3: choose one of: 1, 2, 4'):
         convert(out, scale=3)
