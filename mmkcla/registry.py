@@ -15,6 +15,9 @@ DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla',
                     locations=['mmkcla.datasets.registration', 'mmkcla.stereo.dataset'])
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms', 'mmkcla.stereo.transforms'])
+# checks of data sets before a run (mmkcla.datasets.check), by the name of the data set's class
+DATA_CHECKS = Registry('data check', scope='mmkcla',
+                       locations=['mmkcla.datasets.detection.check', 'mmkcla.datasets.segmentation.check'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric'])

@@ -1,19 +1,26 @@
 """What the features of several configs (backbone and neck) cost beside each other, without a data set."""
 from __future__ import annotations
 
-import csv
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
+from ..runtime.hosts import prepare_hosts
 from ..utils.files import whole_file
+from ..utils.tables import write_csv
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+COLUMNS = ('config', 'parameters', 'saved_bytes', 'seconds', 'ratio', 'ratio_q1', 'ratio_q3')
 
 
 @dataclass
@@ -112,11 +119,27 @@ def write_features(folder: Path, costs: Sequence[FeatureCost], conditions: str) 
         kept = cost.saved_bytes / 2**20
         lines.append(f'| {cost.config} | {cost.parameters:,} | {kept:.1f} | {cost.saved_bytes / first.saved_bytes:.2f} '
                      f'| {cost.median * 1e3:.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |')
-        rows.append([cost.config, cost.parameters, cost.saved_bytes, cost.median, middle, low, high])
-    with whole_file(folder / 'features.csv', 'w') as file:
-        table = csv.writer(file, lineterminator='\n')
-        table.writerow(['config', 'parameters', 'saved_bytes', 'seconds', 'ratio', 'ratio_q1', 'ratio_q3'])
-        table.writerows(rows)
+        rows.append(dict(zip(COLUMNS, (cost.config, cost.parameters, cost.saved_bytes, cost.median, middle, low, high),
+                             strict=True)))
+    write_csv(folder / 'features.csv', rows, COLUMNS, digits=None)
     with whole_file(folder / 'features.md', 'w') as file:
         file.write('\n'.join(lines) + '\n')
     return '\n'.join(lines)
+
+
+def model_with_features(config: Config, name: str) -> nn.Module:
+    """The model of a config, its hosts imported.
+
+    Raises:
+        UserError: it has no model, or one without ``extract_feat``.
+    """
+    from mmengine.registry import MODELS, init_default_scope
+    if not config.get('model'):
+        raise UserError(f'config {name} has no model')
+    prepare_hosts(config)
+    init_default_scope(config.get('default_scope', 'mmengine'))
+    model = MODELS.build(config.model)
+    if not hasattr(model, 'extract_feat'):
+        raise UserError(f'{name}: {type(model).__name__} has no extract_feat, only models of mmdet, mmseg and '
+                        'mmpretrain have')
+    return model

@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..utils.figures import new_figure, write_figure
 from ..utils.files import whole_file
 from ..utils.tables import write_csv
+from ..utils.text import one_line
 from .count import MacCounter
 from .subject import seeded_model
 
@@ -78,7 +79,7 @@ def complexity(config: Config, shape: tuple[int, int], device: torch.device | st
         with torch.no_grad(), MacCounter(model) as counter:
             model(inputs, _samples(config, shape), mode='tensor')
     except (RuntimeError, ValueError, AssertionError, AttributeError, TypeError, NotImplementedError) as error:
-        reason = ' '.join(str(error).split())[:200] or type(error).__name__
+        reason = one_line(error, 200)
         raise UserError(f'the model of config {config.filename} cannot be run on an input of {shape[0]}×{shape[1]}: '
                         f'{reason}; try another --shape') from error
     finally:

@@ -4,7 +4,6 @@ Each measurement runs in a process of its own, so that its peak is its own and r
 """
 from __future__ import annotations
 
-import csv
 import math
 import multiprocessing
 import resource
@@ -20,6 +19,7 @@ from torch import nn
 
 from ..layers import DotProductAttention2d, EfficientAttention
 from ..utils.files import whole_file
+from ..utils.tables import write_csv
 
 OUT_OF_MEMORY = 'out of memory'
 NON_LOCAL = 'NonLocal2d (mmcv)'
@@ -169,11 +169,7 @@ def conclusions(points: Sequence[Point]) -> list[str]:
 
 def write_points(path: Path, points: Sequence[Point]) -> None:
     """A row a point, as CSV."""
-    with whole_file(path, 'w') as file:
-        table = csv.DictWriter(file, [field.name for field in fields(Point)], lineterminator='\n')
-        table.writeheader()
-        table.writerows({key: '' if value is None else value for key, value in asdict(point).items()}
-                        for point in points)
+    write_csv(path, map(asdict, points), [field.name for field in fields(Point)], digits=None)
 
 
 def draw_points(path: Path, points: Sequence[Point]) -> None:

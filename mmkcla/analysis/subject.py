@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,11 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..layers import LayerAttention
+from ..runtime.config import load_config
+from ..runtime.hosts import prepare_hosts
 from ..runtime.inference.base import build_model, to_rgb, without_annotations
 from ..runtime.inference.tta import innermost_dataset
+from ..utils.text import one_line
 from ..weights.matching import compare, require
 from ..weights.reading import download, read_checkpoint, state_dict_of
 from .record import Stage, recording, split_stages
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from mmengine.config import Config
 
 RANDOM = 'random weights'
+RANDOM_WEIGHTS = '-'  # in place of a checkpoint
 _PACK = {'mmdet': 'PackDetInputs', 'mmseg': 'PackSegInputs', 'mmpretrain': 'PackInputs'}
 _PREFIX = 'backbone.'
 
@@ -61,7 +65,7 @@ class Subject:
                 self.model.backbone(inputs)
             except RuntimeError as error:
                 raise UserError(f'{self.label} cannot take {image} of {inputs.shape[2]}×{inputs.shape[3]} pixels: '
-                                f'{" ".join(str(error).split())[:160]}; try another --size') from error
+                                f'{one_line(error, 160)}; try another --size') from error
         return split_stages(calls)
 
 
@@ -95,6 +99,29 @@ def build_subject(config: Config, checkpoint: str | None, seed: int = 0, size: t
         weights = Path(checkpoint).name
     model.to(device).eval()
     return Subject(Path(name).stem, weights, '/'.join(methods), model, image_preparation(config, model, size, device))
+
+
+def build_subjects(names: Sequence[str], options: list[str], checkpoints: Sequence[str], seed: int,
+                   size: tuple[int, int] | None, device: torch.device | str) -> list[Subject]:
+    """Read and build several configs.
+
+    Args:
+        names: paths or names of configs.
+        options: ``KEY=VALUE`` for all of them.
+        checkpoints: one each; :data:`RANDOM_WEIGHTS` for random weights.
+        seed, size, device: see :func:`build_subject`.
+
+    Raises:
+        UserError: two configs of one name, or what :func:`build_subject` raises.
+    """
+    subjects: list[Subject] = []
+    for name, checkpoint in zip(names, checkpoints, strict=True):
+        config = load_config(name, options)
+        if any(Path(config.filename).stem == subject.label for subject in subjects):
+            raise UserError(f'two configs are called {Path(config.filename).stem}; an analysis needs different names')
+        prepare_hosts(config)
+        subjects.append(build_subject(config, None if checkpoint == RANDOM_WEIGHTS else checkpoint, seed, size, device))
+    return subjects
 
 
 def seeded_model(config: Config, seed: int = 0) -> nn.Module:

@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..runtime.config import check_writable, load_config, note, prepare_hosts
-from .infer import find_images, pick_device
-from .test import check_checkpoint
+from ..runtime.config import check_writable, load_config
+from ..runtime.device import pick_device
+from ..runtime.hosts import prepare_hosts
+from ..runtime.testing import check_checkpoint
+from ..utils.text import note
 
 if TYPE_CHECKING:
     from ..analysis.subject import Subject
 
 SUMMARY = 'key similarity, decay, layer weights, cost against depth, FLOPs'
-RANDOM = '-'
+RANDOM = '-'  # of --checkpoint: random weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,23 +132,17 @@ def prepare(args: argparse.Namespace) -> tuple[list[Path], list['Subject']]:
     size = None if args.size is None else pair(args.size, '--size')
     checkpoints = args.checkpoint or [RANDOM] * len(args.configs)
     if len(checkpoints) != len(args.configs):
-        raise UserError(f'--checkpoint names {len(checkpoints)} for {len(args.configs)} configs; one each is wanted, '
+        raise UserError(f'--checkpoint names {len(checkpoints)} for {len(args.configs)} configs; give one each, '
                         f'{RANDOM} for random weights')
     for checkpoint in checkpoints:
         if checkpoint != RANDOM:
             check_checkpoint(checkpoint)
+    from ..runtime.inputs import find_images
     images = find_images(args.images)
     if len(images) > args.max_images:
         note(f'the first {args.max_images} of {len(images)} images (--max-images)')
-    subjects: list[Subject] = []
-    for name, checkpoint in zip(args.configs, checkpoints, strict=True):
-        config = load_config(name, args.cfg_options)
-        if any(Path(config.filename).stem == subject.label for subject in subjects):
-            raise UserError(f'two configs are called {Path(config.filename).stem}; an analysis wants different names')
-        prepare_hosts(config)
-        from ..analysis.subject import build_subject
-        subjects.append(build_subject(config, None if checkpoint == RANDOM else checkpoint, args.seed, size,
-                                      pick_device(args.device)))
+    from ..analysis.subject import build_subjects
+    subjects = build_subjects(args.configs, args.cfg_options, checkpoints, args.seed, size, pick_device(args.device))
     return images[:args.max_images], subjects
 
 

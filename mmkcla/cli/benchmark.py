@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..runtime.config import check_writable, load_config, note, prepare_hosts
+from ..runtime.config import check_writable, load_config
+from ..utils.text import note, one_line
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 SUMMARY = 'time and memory of configs, and of attentions over positions'
 
@@ -76,35 +77,22 @@ def run_features(args: argparse.Namespace) -> None:
     """Costs of the features of all configs, in one table."""
     import torch
 
-    from ..analysis.features import feature_costs, write_features
+    from ..analysis.features import feature_costs, model_with_features, write_features
     models = {}
     for name in args.configs:
         config = load_config(name, args.cfg_options)
         stem = Path(config.filename).stem
         if stem in models:
             raise UserError(f'two configs are called {stem}')
-        models[stem] = _model(config, name)
+        models[stem] = model_with_features(config, name)
     height, width = (args.shape * 2)[:2]
     try:
         costs = feature_costs(models, (args.batch, 3, height, width), args.rounds, args.device)
     except ValueError as error:  # torch's, of a batch norm with one value a channel
-        raise UserError(f'{" ".join(str(error).split())}; choose a larger --shape or --batch') from error
+        raise UserError(f'{one_line(error)}; choose a larger --shape or --batch') from error
     text = write_features(args.out_dir, costs, f'{args.batch} images of {height}×{width}, {args.device}, '
                                                f'{torch.get_num_threads()} threads, torch {torch.__version__}')
     print(f'{text}\nresults: {args.out_dir / "features.csv"}, {args.out_dir / "features.md"}')
-
-
-def _model(config: object, name: str) -> 'nn.Module':
-    from mmengine.registry import MODELS, init_default_scope
-    if not config.get('model'):
-        raise UserError(f'config {name} has no model')
-    prepare_hosts(config)
-    init_default_scope(config.get('default_scope', 'mmengine'))
-    model = MODELS.build(config.model)
-    if not hasattr(model, 'extract_feat'):
-        raise UserError(f'{name}: {type(model).__name__} has no extract_feat, only models of mmdet, mmseg and '
-                        'mmpretrain have')
-    return model
 
 
 def run_positions(args: argparse.Namespace) -> None:

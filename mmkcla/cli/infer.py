@@ -16,21 +16,21 @@ read as 8 bits, alpha is left out. An image that cannot be read is named, the ot
 is 1.
 """
 import argparse
-import glob
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..runtime.config import add_config_arguments, check_writable, load_config, note, prepare_hosts
-from ..utils.images import IMAGE_SUFFIXES
-from .test import check_checkpoint
+from ..runtime.config import check_writable, load_config
+from ..runtime.device import pick_device
+from ..runtime.hosts import prepare_hosts
+from ..runtime.testing import check_checkpoint
+from ..utils.text import note
+from .arguments import add_config_arguments
 
 if TYPE_CHECKING:
-    import torch
 
-    from ..runtime.inference import Predictor
+    pass
 
 SUMMARY = 'predict on images'
 SCORE_THRESHOLD = 0.3
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f'--batch-size must be at least 1, got {args.batch_size}')
     check_segmentation_arguments(args)
     check_checkpoint(args.checkpoint)
+    from ..runtime.inputs import find_images
     images = find_images(args.inputs)
     out_dir = Path(args.out_dir)
     for image in images:
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     host = prepare_hosts(config)
 
     from ..runtime.inference import PREDICTORS
+    from ..runtime.inference.run import predict_all
     from ..utils.files import write_json
     if host not in PREDICTORS or config.get('default_scope') != host:
         raise UserError(f'config {config.filename} is not of mmdet, mmseg or mmpretrain (its default_scope)')
@@ -130,120 +132,3 @@ def options_for(host: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.score_thr is not None:
         note('--score-thr is for detection; the five best classes are told whatever their scores')
     return {}
-
-
-def find_images(inputs: list[str]) -> list[Path]:
-    """The images that the inputs name: files as they are, folders for the images in them, patterns where no shell did.
-
-    Raises:
-        UserError: an input does not exist, or a folder has no images.
-    """
-    images: list[Path] = []
-    for name in inputs:
-        path = Path(name)
-        if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-            if not inside:
-                deeper = next((file.parent for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES), None)
-                hint = f'; there are some in {deeper}' if deeper else ''
-                raise UserError(f'no images in {path} (looked for {" ".join(IMAGE_SUFFIXES)}){hint}')
-            images += inside
-        elif path.is_file():
-            images.append(path)
-        elif any(mark in name for mark in '*?[') and (matches := sorted(glob.glob(name))):
-            images += map(Path, matches)
-        else:
-            raise UserError(f'no such image or folder: {name}')
-    return list(dict.fromkeys(images))
-
-
-def pick_device(name: str | None) -> 'torch.device':
-    """The device called ``name``; without a name, what mmengine finds.
-
-    Raises:
-        UserError: no device has that name, or there is none of the kind here.
-    """
-    import torch
-    from mmengine.device import get_device
-    try:
-        device = torch.device(name or get_device())
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f'--device {name} cannot be used here: {reason}') from error
-    return device
-
-
-def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
-                batch_size: int) -> tuple[list[dict], list[dict]]:
-    """Predict on ``images`` and write the pictures.
-
-    Returns:
-        The entries of the images done, and of those that could not be read or predicted on (file and reason).
-    """
-    from tqdm import tqdm
-
-    from ..runtime.inference import write_image
-    done: list[dict] = []
-    failed: list[dict] = []
-    names = picture_names(images)
-
-    def fail(path: Path, error: UserError) -> None:
-        line = str(error) if str(path) in str(error) else f'{path}: {error}'
-        failed.append(dict(file=str(path), reason=line))
-        print(f'error: {line}', file=sys.stderr)
-
-    def finish(batch: list[tuple[Path, Any, dict]]) -> None:
-        try:
-            samples = predictor.predict([data for _, _, data in batch])
-        except UserError as error:
-            if len(batch) == 1:
-                fail(batch[0][0], error)
-            for one in batch if len(batch) > 1 else ():  # one of them is to blame: the others are still done
-                finish([one])
-            return
-        for (file, image, _), sample in zip(batch, samples, strict=True):
-            picture, (height, width) = names[file], image.shape[:2]
-            stem = Path(picture).stem
-            entry = dict(file=str(file), width=width, height=height, picture=picture,
-                         **predictor.files(sample, out_dir, stem))
-            write_image(out_dir / picture, predictor.draw(image, sample))
-            done.append(entry | dict(predictions=predictor.record(sample, out_dir, stem)))
-
-    batch: list[tuple[Path, Any, dict]] = []
-    with tqdm(total=len(images), unit='image', disable=None) as progress:
-        for number, path in enumerate(images, start=1):
-            try:
-                batch.append((path, *predictor.load(path)))
-            except UserError as error:
-                fail(path, error)
-                progress.update()
-            if batch and (len(batch) == batch_size or number == len(images)):
-                finish(batch)
-                progress.update(len(batch))
-                batch = []
-    return done, failed
-
-
-def picture_names(images: list[Path]) -> dict[Path, str]:
-    """A name for each image's picture: its own (JPEG stays JPEG, the rest becomes PNG), numbered where it would collide
-    with another's picture or with one of the files beside it (``x_mask.png``)."""
-    taken: set[str] = set()
-    names = {}
-    for path in images:
-        suffix = '.jpg' if path.suffix.lower() in ('.jpg', '.jpeg') else '.png'
-        for stem in _numbered(path.stem):
-            wanted = {f'{stem}{part}'.casefold() for part in ('', '_mask', '_probability')}
-            if not wanted & taken:
-                break
-        taken |= wanted
-        names[path] = stem + suffix
-    return names
-
-
-def _numbered(stem: str) -> Iterator[str]:
-    yield stem
-    number = 2
-    while True:
-        yield f'{stem}_{number}'
-        number += 1

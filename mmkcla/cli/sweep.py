@@ -5,14 +5,15 @@ sweep.md have a row a config: mean and sample standard deviation (n - 1) of each
 it was. A config or a seed that fails is reported, the others go on, and the exit code is 1.
 """
 import argparse
-import copy
+import dataclasses
 import sys
 from pathlib import Path
 
 from ..errors import UserError
 from ..paths import find_config
 from ..runtime.config import check_writable
-from .seeds import add_seed_arguments, check_arguments, run_all, stopping_in_order
+from ..utils.text import one_line
+from .arguments import add_seed_arguments, seed_options
 
 SUMMARY = 'several configs with several seeds, in one table'
 
@@ -32,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Go through all configs; see :func:`add_arguments`."""
-    check_arguments(args)
+    from ..runtime.processes import stoppable
+    from ..runtime.seeds.run import SeedOptions, check_options, run_all
+    from ..runtime.sweep import SweepRow, write_sweep
+    options = SeedOptions('', **seed_options(args), cfg_options=args.cfg_options)
+    check_options(options)
     names = [Path(find_config(config)).stem for config in args.configs]
     for name in names:
         if names.count(name) > 1:
@@ -41,18 +46,16 @@ def run(args: argparse.Namespace) -> int:
     if not args.dry_run:
         check_writable(work_dir, '--work-dir')
 
-    from ..runtime.sweep import SweepRow, write_sweep
     rows = [SweepRow(name) for name in names]
-    with stopping_in_order():
+    with stoppable():
         for number, (config, row) in enumerate(zip(args.configs, rows, strict=True), start=1):
             print(f'config {number} of {len(rows)}: {row.config}', flush=True)
-            own = copy.copy(args)
-            own.config, own.work_dir = config, str(work_dir / row.config)
+            own = dataclasses.replace(options, config=config, work_dir=str(work_dir / row.config))
             try:
                 results, _ = run_all(own)
                 row.results = [result for result in results if result.seed in args.seeds]  # each row of the same ones
             except UserError as error:
-                row.error = ' '.join(str(error).split())
+                row.error = one_line(error)
                 print(f'error: {row.config}: {row.error}', file=sys.stderr)
             if not args.dry_run:
                 write_sweep(work_dir, rows, args.seeds, args.metrics)

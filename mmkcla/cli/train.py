@@ -4,30 +4,20 @@ Logs, checkpoints, curves.csv and curves.png go to the work dir. Press Ctrl-C an
 from the last whole checkpoint.
 """
 import argparse
-import re
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..runtime.config import (
-    add_config_arguments,
-    add_run_arguments,
-    check_evaluators,
-    check_writable,
-    load_config,
-    note,
-    prepare_hosts,
-    require_parts,
-    section,
-    set_launcher,
-    set_work_dir,
-    tidy_dataloaders,
-)
-from ..runtime.hosts import quiet_logger
+from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, section, set_work_dir
+from ..runtime.dataloaders import tidy_dataloaders
+from ..runtime.hosts import prepare_hosts, quiet_logger
+from ..runtime.launch import set_launcher
+from ..runtime.resume import set_resume
+from ..runtime.training import add_outputs, check_numbers, check_preprocessor, set_learning_rate, use_amp
+from .arguments import add_config_arguments, add_run_arguments
 
 if TYPE_CHECKING:
-    from mmengine.config import Config
+    pass
 
 SUMMARY = 'train a model'
 
@@ -84,138 +74,3 @@ def run(args: argparse.Namespace) -> int:
         quiet_logger(runner.logger)
         runner.train()
     return 0
-
-
-def check_numbers(config: 'Config') -> None:
-    """See that what counts images and iterations can.
-
-    Raises:
-        UserError: naming the first entry of the config that cannot.
-    """
-    least = {f'{split}_dataloader.{name}': low for split in ('train', 'val', 'test')
-             for name, low in (('batch_size', 1), ('num_workers', 0))}
-    least |= {f'train_cfg.{name}': 1 for name in ('max_iters', 'max_epochs', 'val_interval')}
-    for place, low in least.items():
-        part, _, name = place.partition('.')
-        value = (config.get(part) or {}).get(name)
-        if value is not None and not (isinstance(value, int) and value >= low):
-            raise UserError(f'{place}={value!r} must be a whole number of at least {low}')
-
-
-def check_preprocessor(config: 'Config') -> None:
-    """See that mmseg's preprocessor knows how to make images of one size, which it asks for at the first batch.
-
-    Raises:
-        UserError: it has both a size and a divisor, or neither.
-    """
-    place = 'model.data_preprocessor' if config.model.get('data_preprocessor') else 'data_preprocessor'
-    part = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}
-    if not _is_named(part, 'SegDataPreProcessor'):
-        return
-    size, divisor = part.get('size'), part.get('size_divisor')
-    if (size is None) == (divisor is None):
-        raise UserError(f'{place} has {"neither size nor" if size is None else "both size and"} size_divisor; give one '
-                        f'of them: --cfg-options {place}.size=(256,256) {place}.size_divisor=None pads a batch to '
-                        f'height and width, {place}.size=None {place}.size_divisor=32 to a multiple')
-
-
-def use_amp(config: 'Config') -> None:
-    """Make the optimizer's wrapper one of mixed precision.
-
-    Raises:
-        UserError: there is no accelerator, or the config has a wrapper of another kind.
-    """
-    from mmengine.device import get_device
-    if get_device() == 'cpu':
-        raise UserError('--amp needs a GPU; this machine has none that torch can use')
-    wrapper = config.optim_wrapper
-    kind = wrapper.get('type', 'OptimWrapper')
-    if kind == 'OptimWrapper':
-        wrapper.type = 'AmpOptimWrapper'
-        wrapper.setdefault('loss_scale', 'dynamic')
-    elif kind != 'AmpOptimWrapper':
-        raise UserError(f'--amp replaces OptimWrapper, but optim_wrapper.type is {kind!r} in the config')
-
-
-def set_learning_rate(config: 'Config', scale: bool) -> None:
-    """Switch on the scaling of the learning rate, or say that this run's batch is not the one it was chosen for.
-
-    Raises:
-        UserError: scaling is asked for, and the config does not say for which batch its learning rate is.
-    """
-    from mmengine.dist import get_world_size
-    rule = config.get('auto_scale_lr') or {}
-    base = rule.get('base_batch_size')
-    if scale and base is None:
-        raise UserError('--auto-scale-lr: the config does not say for which batch its learning rate is; add '
-                        'auto_scale_lr = dict(base_batch_size=16), the number of images an iteration on all GPUs')
-    if scale:
-        config.auto_scale_lr.enable = True
-    batch = config.train_dataloader.get('batch_size')
-    if base and batch and not rule.get('enable') and not scale and batch * get_world_size() != base:
-        note(f"the config's learning rate is for {base} images an iteration, this run has {batch * get_world_size()}; "
-             '--auto-scale-lr adapts it')
-
-
-def add_outputs(config: 'Config') -> None:
-    """Add what every training here leaves behind: whole checkpoints, curves, TensorBoard, a line of progress."""
-    hooks = section(config, 'default_hooks')
-    if hooks.get('checkpoint', True):  # None switches a default hook off
-        checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
-        if _is_named(checkpoint, 'CheckpointHook'):
-            checkpoint['type'] = 'mmkcla.AtomicCheckpointHook'
-    iterations = config.train_cfg.get('max_iters')
-    if iterations and hooks.get('logger', True):  # else a short training ends before its first line
-        logger = section(hooks, 'logger', dict(type='LoggerHook'))
-        logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
-
-    custom = list(config.get('custom_hooks') or [])
-    if not any(_is_named(hook, 'CurvesHook') for hook in custom):
-        custom.append(dict(type='mmkcla.CurvesHook'))
-    config.custom_hooks = custom
-
-    visualizer = section(config, 'visualizer', dict(type='Visualizer'))
-    backends = list(visualizer.get('vis_backends') or [dict(type='LocalVisBackend')])
-    if not any(_is_named(backend, 'TensorboardVisBackend') for backend in backends):
-        backends.append(dict(type='TensorboardVisBackend'))
-    visualizer['vis_backends'] = backends
-
-
-def _is_named(part: Any, name: str) -> bool:
-    kind = part.get('type') if hasattr(part, 'get') else type(part)
-    return (kind if isinstance(kind, str) else getattr(kind, '__name__', '')).split('.')[-1] == name
-
-
-def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
-    """Point the runner at the checkpoint to go on from; ``'auto'`` with none in the work dir starts anew."""
-    checkpoint = find_resumable(work_dir) if wanted == 'auto' else wanted
-    if checkpoint is None:
-        note(f'--resume: no checkpoint in {work_dir}; starting from the beginning')
-        return
-    config.resume = True
-    config.load_from = str(checkpoint)
-
-
-def find_resumable(work_dir: Path) -> Path | None:
-    """The newest whole checkpoint of a work dir: the one ``last_checkpoint`` names, else that of the highest number.
-
-    A named one that lies elsewhere comes last.
-
-    Damaged ones are passed over with a line.
-    """
-    numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
-                if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)', path.stem))}
-    candidates = [numbered[number] for number in sorted(numbered, reverse=True)]
-    try:
-        named = Path((work_dir / 'last_checkpoint').read_text(encoding='utf-8').strip())
-    except (OSError, UnicodeDecodeError):
-        named = None
-    if named and named.name:
-        # the folder may have been moved or copied since: its own files come first
-        candidates = [work_dir / named.name, *candidates, named]
-    for path in dict.fromkeys(candidates):
-        if path.is_file() and zipfile.is_zipfile(path):
-            return path
-        if path.exists():
-            note(f'--resume: {path} is damaged; passed over')
-    return None

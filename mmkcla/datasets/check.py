@@ -1,18 +1,18 @@
-"""What is checked about a config's data before a run starts, so that a mistake costs seconds and names its place.
+"""Checks of a config's data before a run starts, so that a mistake costs seconds and its place is named.
 
-Each kind of dataset has a checker; :data:`CHECKERS` maps the name of a dataset's class to it, and subclasses are
-checked as their nearest ancestor there. A checker takes a :class:`Dataset` and raises :class:`UserError`.
+Each kind of data set has a check, registered in :data:`mmkcla.registry.DATA_CHECKS` under the name of the data set's
+class; a subclass is checked as its nearest ancestor there. A check takes a :class:`Dataset` and the model's config, and
+raises :class:`UserError`.
 """
-import difflib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .detection.coco_file import read_coco
-from .segmentation.check import check_binary_seg
+from ..registry import DATA_CHECKS
+from ..utils.text import listed, plural
 
 _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
 
@@ -42,6 +42,8 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
     Raises:
         UserError: the first thing found wrong.
     """
+    DATA_CHECKS.import_from_location()
+    checks = DATA_CHECKS.module_dict
     cache: dict = {}
     for split in splits:
         loader = config.get(f'{split}_dataloader')
@@ -52,7 +54,7 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
         annotated = split == 'train' or not any(evaluator.get('format_only') for evaluator in evaluators)
         for dataset_config, where in unwrapped(loader['dataset'], f'{split}_dataloader.dataset'):
             dataset = _look_up(dataset_config, where, config.get('default_scope'), annotated, split == 'train', cache)
-            checker = next((CHECKERS[name] for name in dataset.ancestors if name in CHECKERS), None)
+            checker = next((checks[name] for name in dataset.ancestors if name in checks), None)
             if checker is not None:
                 checker(dataset, config['model'])
         for number, evaluator in enumerate(evaluators):
@@ -104,82 +106,6 @@ def classes_of(dataset: Dataset) -> tuple[str, ...] | None:
     return tuple(classes)
 
 
-def check_coco(dataset: Dataset, model: dict) -> None:
-    """Annotation file, image folder, classes and heads of a dataset in COCO's format."""
-    config, where = dataset.config, dataset.where
-    prefixes = config.get('data_prefix') or {}
-    prefix, root = prefixes.get('img', prefixes.get('img_path', '')), config.get('data_root')
-    if (any('://' in str(path) for path in (root, config.get('ann_file'), prefix))
-            or (config.get('backend_args') or {}).get('backend', 'local') != 'local'):
-        return  # not a file system we can look at
-    annotations, folder = dataset.path(config.get('ann_file')), dataset.path(prefix)
-    classes = classes_of(dataset)
-    layout = f'expected: {annotations} and the images in {folder}'
-    if root and not Path(root).is_dir():
-        raise UserError(f'no data folder {root} ({where}.data_root); {layout}')
-    if not config.get('ann_file'):
-        raise UserError(f'{where} has no ann_file')
-    if not annotations.is_file():
-        beside = sorted(path.name for path in annotations.parent.glob('*.json')) if annotations.parent.is_dir() else []
-        found = f'; {annotations.parent} has {_some(beside)}' if beside else ''
-        raise UserError(f'no annotation file {annotations} ({where}.ann_file){found}; {layout}')
-    if not folder.is_dir():
-        raise UserError(f'no image folder {folder} ({where}.data_prefix); {layout}')
-
-    if annotations not in dataset.cache:
-        dataset.cache[annotations] = read_coco(annotations)
-    coco = dataset.cache[annotations]
-    if dataset.annotated and not coco.has_annotations:
-        raise UserError(f"{annotations} has no 'annotations', only images and categories ({where}.ann_file)")
-    if not coco.images:
-        raise UserError(f'{annotations} lists no images ({where}.ann_file)')
-    _check_images(coco.images, folder, annotations)
-    if classes:
-        _check_categories(classes, coco.categories, annotations, where)
-        check_heads(model, len(classes), f'{where} has {_count(classes)}')
-    if dataset.trained_on and classes and coco.annotated_categories is not None:
-        _check_any_object(classes, coco.categories, coco.annotated_categories, annotations)
-
-
-def _check_images(names: list[str], folder: Path, annotations: Path) -> None:
-    present: dict[str, set[str]] = {}
-    missing = []
-    for name in names:
-        below, file = os.path.split(name)
-        if below not in present:  # one scan a folder: a stat a file takes minutes on a network disk
-            try:
-                present[below] = {entry.name for entry in os.scandir(folder / below)}
-            except OSError:
-                present[below] = set()
-        if file not in present[below]:
-            missing.append(name)
-    if missing:
-        raise UserError(f'{len(missing)} of {len(names)} images of {annotations} are not in {folder}: {_some(missing)}')
-
-
-def _check_categories(classes: tuple[str, ...], categories: list[str], annotations: Path, where: str) -> None:
-    absent = [name for name in classes if name not in categories]
-    both = f'{where}.metainfo.classes: {_some(classes, 20)}; categories of {annotations}: {_some(categories, 20)}'
-    if len(absent) == len(classes):
-        origin = '' if len(classes) < 80 else " (COCO's 80 are the default: set metainfo=dict(classes=(...,)))"
-        raise UserError(f'none of the classes is among the annotation file\'s categories{origin}; {both}')
-    if absent:
-        near = difflib.get_close_matches(absent[0], categories, n=1)
-        hint = f' (did you mean {near[0]!r}?)' if near else ''
-        raise UserError(f'classes without a category in the annotation file: {_some(absent)}{hint}; {both}')
-    order = [name for name in categories if name in classes]
-    if order != list(classes):
-        # mmdet numbers classes as the file orders its categories, and names them as the config orders them
-        raise UserError(f'the classes are in another order than the categories of the annotation file, so their names '
-                        f'would be swapped; write classes=({", ".join(map(repr, order))},); {both}')
-
-
-def _check_any_object(classes: tuple[str, ...], categories: list[str], annotated: set[str], annotations: Path) -> None:
-    if not annotated & set(classes):
-        raise UserError(f'{annotations} has no object of the classes {_some(classes)} to train on; '
-                        f'it has objects of: {_some(sorted(annotated)) or "none"}')
-
-
 def check_heads(model: Any, classes: int, reason: str, where: str = 'model') -> None:
     """See that each ``num_classes`` in a detector's heads is ``classes``.
 
@@ -212,23 +138,5 @@ def _check_evaluator(evaluator: dict, where: str) -> None:
         raise UserError(f'no annotation file {path} ({where}.ann_file)')
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    return ', '.join(names[:most]) + (f', … ({len(names)})' if len(names) > most else '')
-
-
-def _count(classes: Sequence[str]) -> str:
-    return f'{len(classes)} class{"" if len(classes) == 1 else "es"} ({_some(classes)})'
-
-
-def _unchecked(dataset: Dataset, model: dict) -> None:
-    """For subclasses of a checked dataset whose files are of another format."""
-
-
-CHECKERS: dict[str, Callable[[Dataset, dict], None]] = {
-    'BinarySegDataset': check_binary_seg,
-    'CocoDataset': check_coco,
-    'LVISV05Dataset': _unchecked,
-    'LVISV1Dataset': _unchecked,
-    'CocoPanopticDataset': _unchecked,
-    'V3DetDataset': _unchecked,
-}
+def class_count(classes: Sequence[str]) -> str:
+    return f'{plural(len(classes), "class")} ({listed(classes)})'

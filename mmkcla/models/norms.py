@@ -8,6 +8,7 @@ from mmcv.cnn import build_norm_layer
 from torch import nn
 
 from ..errors import UserError
+from ..utils.text import one_line
 
 
 def check_norm_cfg(norm_cfg: Any) -> dict[str, Any]:
@@ -32,4 +33,4 @@ def build_norm(norm_cfg: dict[str, Any], channels: int) -> nn.Module:
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         hint = '; GN needs num_groups' if norm_cfg['type'] == 'GN' and 'num_groups' not in norm_cfg else ''
         raise UserError(f'norm_cfg={norm_cfg} gives no norm of {channels} channels{hint}'
-                        + (f' ({" ".join(str(error).split())[:120]})' if str(error) else '')) from error
+                        + (f' ({one_line(error, 120)})' if str(error) else '')) from error

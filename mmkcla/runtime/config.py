@@ -1,9 +1,6 @@
 """What the sub-commands share: their arguments, and the way from a config's name to one that a runner can take."""
-import argparse
 import importlib.util
 import os
-import re
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,30 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..paths import configs_root, find_config
-from .hosts import HOSTS, import_hosts, without_import_noise
+from ..utils.text import one_line
+from .hosts import without_import_noise
 
 if TYPE_CHECKING:
     from mmengine.config import Config
-
-LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
-
-
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """``config`` and ``--cfg-options``."""
-    parser.add_argument('config', help='config: a path, or the name of one that ships with the package')
-    parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                        help='change entries of the config, as model.backbone.depth=18; lists as a=[1,2]; dicts as '
-                             '"a=dict(type=\'X\', n=1)", merged into what is there (with _delete_=True in place of '
-                             'it); data_root=DIR moves every path below the old one')
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--work-dir``, ``--launcher`` and what ``torch.distributed.launch`` passes."""
-    parser.add_argument('--work-dir', help='where logs and results go (default: work_dirs/<config>)')
-    parser.add_argument('--no-checks', action='store_true', help='do not check the data before the start')
-    parser.add_argument('--launcher', choices=LAUNCHERS,
-                        help='how the processes were started (default: pytorch under torchrun, else none)')
-    parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help=argparse.SUPPRESS)
 
 
 def load_config(name: str, options: list[str]) -> 'Config':
@@ -57,7 +35,7 @@ def load_config(name: str, options: list[str]) -> 'Config':
         root = error  # what mmengine wraps in advice of its own
         while root.__cause__ or root.__context__:
             root = root.__cause__ or root.__context__
-        reason = ' '.join((f'{root} ({error})' if root is not error else str(error)).split()) or 'no message'
+        reason = one_line(f'{root} ({error})' if root is not error else str(error)) or 'no message'
         reason = _base_elsewhere(reason) or f'{type(error).__name__}: {reason}'
         raise UserError(f'cannot read the config {path}: {reason}') from error
     from .options import merge_options
@@ -156,89 +134,3 @@ def check_writable(folder: str | os.PathLike, option: str) -> None:
             pass
     except OSError as error:
         raise UserError(f'cannot write to {folder}: {error.strerror}; choose another folder with {option}') from error
-
-
-def hosts_of(config: 'Config') -> list[str]:
-    """The host packages that a config uses, its own (``default_scope``) first, then those named as ``mmseg.X``."""
-    named = re.findall(rf"'({'|'.join(HOSTS)})\.\w", str(config.to_dict()))
-    scope = config.get('default_scope')
-    return list(dict.fromkeys(([scope] if scope in HOSTS else []) + named))
-
-
-def prepare_hosts(config: 'Config') -> str | None:
-    """Import what the config needs; return its own host, None for a config of mmengine alone."""
-    hosts = hosts_of(config)
-    for line in import_hosts(hosts, with_models="'mmkcla." in str(config.get('model'))):
-        note(line)
-    return hosts[0] if hosts else None
-
-
-def tidy_dataloaders(config: 'Config', host: str | None) -> None:
-    """Settings of the dataloaders that would fail or warn on this machine, and the collation mmpretrain expects."""
-    from mmengine.device import get_device
-    for split in ('train', 'val', 'test'):
-        loader = config.get(f'{split}_dataloader')
-        if not loader:
-            continue
-        if loader.get('num_workers', 0) == 0:  # torch refuses it, as after --cfg-options …num_workers=0
-            loader['persistent_workers'] = False
-            loader.pop('prefetch_factor', None)
-        if get_device() == 'cpu':
-            loader['pin_memory'] = False
-        if host == 'mmpretrain':
-            loader.setdefault('collate_fn', dict(type='default_collate'))
-        _name_unreadable_images(loader)
-
-
-def _name_unreadable_images(part: Any) -> None:
-    """Put mmkcla's loader, equal but for its errors, wherever a pipeline has mmcv's."""
-    if isinstance(part, dict):
-        if part.get('type') in ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile'):
-            part['type'] = 'mmkcla.LoadImageFromFile'
-        part = list(part.values())
-    if isinstance(part, (list, tuple)):
-        for entry in part:
-            _name_unreadable_images(entry)
-
-
-def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> None:
-    """Settle how processes find each other; on a machine without accelerators they talk over gloo.
-
-    Raises:
-        UserError: the launcher's environment variables are missing, or it needs a GPU that is not there.
-    """
-    under_torchrun = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'} <= os.environ.keys()
-    config.launcher = launcher or ('pytorch' if under_torchrun else 'none')
-    if config.launcher == 'none':
-        return
-    os.environ.setdefault('LOCAL_RANK', str(local_rank))
-    if config.launcher == 'pytorch' and not under_torchrun:
-        raise UserError('--launcher pytorch needs torchrun: tools/dist_train.sh CONFIG GPUS, or '
-                        'torchrun --nproc-per-node=GPUS tools/train.py CONFIG')
-    from mmengine.device import get_device
-    if get_device() != 'cpu':
-        return
-    if config.launcher != 'pytorch':
-        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPUs start with torchrun (tools/dist_train.sh)')
-    _join_over_gloo(config)
-
-
-def _join_over_gloo(config: 'Config') -> None:
-    """mmengine selects a CUDA device while it joins the group, and hands DDP its number: do both without one here."""
-    from datetime import timedelta
-
-    from torch import distributed
-    dist = section(section(config, 'env_cfg'), 'dist_cfg')
-    dist['backend'] = 'gloo'
-    if not distributed.is_initialized():
-        distributed.init_process_group('gloo', timeout=timedelta(seconds=dist.get('timeout', 1800)))
-    config.model_wrapper_cfg = {
-        'type': 'MMDistributedDataParallel', 'broadcast_buffers': False,
-        'find_unused_parameters': config.get('find_unused_parameters', False),
-        **(config.get('model_wrapper_cfg') or {}), 'device_ids': None}
-
-
-def note(line: str) -> None:
-    """A line for people, on stderr and from the first process only."""
-    if os.environ.get('RANK', '0') == '0':
-        print(f'note: {line}', file=sys.stderr)

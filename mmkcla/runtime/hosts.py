@@ -7,9 +7,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ..compat import DISTRIBUTIONS, loaded_versions, version_notes
 from ..errors import UserError
+from ..utils.text import note, one_line
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
 # lines printed while onedl-mmdet, onedl-mmseg and onedl-mmpretrain are imported, and those that mmengine logs about its
@@ -90,7 +95,7 @@ def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:
             except ModuleNotFoundError as error:
                 raise UserError(_not_installed(host, error.name or '')) from error
             except (ImportError, AssertionError) as error:  # the hosts assert the versions of mmcv and mmengine
-                raise UserError(f'cannot import {host}: {" ".join(str(error).split())}') from error
+                raise UserError(f'cannot import {host}: {one_line(error)}') from error
         if with_models:
             try:
                 from .. import registry
@@ -106,3 +111,18 @@ def _not_installed(host: str, missing: str) -> str:
     if package in DISTRIBUTIONS:
         return f'{package} is not installed: pip install {DISTRIBUTIONS[package]} (or the original {package})'
     return f'cannot import {host}: it needs the package {package!r}, which is not installed'
+
+
+def hosts_of(config: 'Config') -> list[str]:
+    """The host packages that a config uses, its own (``default_scope``) first, then those named as ``mmseg.X``."""
+    named = re.findall(rf"'({'|'.join(HOSTS)})\.\w", str(config.to_dict()))
+    scope = config.get('default_scope')
+    return list(dict.fromkeys(([scope] if scope in HOSTS else []) + named))
+
+
+def prepare_hosts(config: 'Config') -> str | None:
+    """Import what the config needs; return its own host, None for a config of mmengine alone."""
+    hosts = hosts_of(config)
+    for line in import_hosts(hosts, with_models="'mmkcla." in str(config.get('model'))):
+        note(line)
+    return hosts[0] if hosts else None

@@ -1,25 +1,30 @@
 """``--cfg-options``: how a value is read, and which variables of a config can no longer be changed."""
 import ast
+import inspect
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .config import note
+from ..utils.text import note, one_line
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-# what mmengine's runner or a command here reads; a config's other variables were put where they go as it was read
-READ = frozenset((
-    'model', 'work_dir', 'train_dataloader', 'val_dataloader', 'test_dataloader', 'train_cfg', 'val_cfg', 'test_cfg',
-    'auto_scale_lr', 'optim_wrapper', 'param_scheduler', 'val_evaluator', 'test_evaluator', 'default_hooks',
-    'custom_hooks', 'data_preprocessor', 'load_from', 'resume', 'launcher', 'env_cfg', 'log_processor', 'log_level',
-    'visualizer', 'default_scope', 'randomness', 'experiment_name', 'model_wrapper_cfg', 'sync_bn',
-    'find_unused_parameters', 'activation_checkpointing', 'efficient_conv_bn_eval', 'compile', 'runner_type',
-    'tta_model', 'tta_pipeline'))
+# what mmengine's runner reads beside its arguments, and what the commands here read
+_ALSO_READ = ('model_wrapper_cfg', 'sync_bn', 'find_unused_parameters', 'activation_checkpointing',
+              'efficient_conv_bn_eval', 'compile', 'runner_type', 'tta_model', 'tta_pipeline', 'data_preprocessor')
 _WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
               'tta_pipeline')
 _MOST = 6  # places that an error names
+
+
+@lru_cache
+def keys_read() -> frozenset[str]:
+    """The entries of a config that a run reads: the arguments of mmengine's runner, and a few more. Other variables
+    have been used when the config was read."""
+    from mmengine.runner import Runner
+    return frozenset((*inspect.signature(Runner).parameters, *_ALSO_READ)) - {'cfg'}
 
 
 def parse_option(option: str) -> tuple[str, Any]:
@@ -100,7 +105,7 @@ def merge_options(config: 'Config', options: list[str]) -> None:
     try:
         config.merge_from_dict(changes)
     except (TypeError, KeyError, ValueError, IndexError) as error:
-        raise UserError(f'--cfg-options {" ".join(options)}: {" ".join(str(error).split())}') from error
+        raise UserError(f'--cfg-options {" ".join(options)}: {one_line(error)}') from error
 
 
 def _refuse_spent(config: 'Config', keys: list[str]) -> None:
@@ -110,7 +115,7 @@ def _refuse_spent(config: 'Config', keys: list[str]) -> None:
     """
     for key in keys:
         name = key.split('.')[0]
-        if name in READ and not (name == 'data_preprocessor' and config.model.get(name) is not None):
+        if name in keys_read() and not (name == 'data_preprocessor' and config.model.get(name) is not None):
             continue
         if name not in config:
             line = f'--cfg-options {key}: nothing of a run reads {name}, and the config has no such variable; a typo?'
@@ -128,7 +133,7 @@ def _where_it_went(config: 'Config', name: str) -> str:
         return 'Set model.data_preprocessor'
     if value is None or isinstance(value, bool) or value in (0, 1):  # too common to be looked for
         return 'Set what was made of it'
-    read = {key: config[key] for key in config if key in READ and key != 'data_preprocessor'}
+    read = {key: config[key] for key in config if key in keys_read() and key != 'data_preprocessor'}
     places = [place for place, found in _walk(read) if type(found) is type(value) and found == value]
     if not places:
         return 'Set what was made of it'

@@ -9,6 +9,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import CheckpointLoader, Runner
 
 from ..errors import UserError
+from ..utils.text import one_line
 from ..weights.matching import compare, require, state_dict_for
 from ..weights.reading import download, read_checkpoint
 
@@ -70,7 +71,7 @@ class CheckedRunner(Runner):
             if isinstance(error, UserError):
                 raise
             raise UserError(f'cannot resume from {filename}: the state of its optimizer and schedules does not fit the '
-                            f'config ({type(error).__name__}: {" ".join(str(error).split())[:160]}); start from its '
+                            f'config ({type(error).__name__}: {one_line(error, 160)}); start from its '
                             f'weights with --cfg-options load_from={filename}') from error
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:

@@ -1,12 +1,14 @@
 """The table of several configs, each trained with several seeds."""
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..utils.files import whole_file
-from .seeds import SeedResult, Summary, digits_for, summarise, told
+from ..utils.tables import write_csv
+from .seeds.records import SeedResult
+from .seeds.report import Summary, digits_for, mean_and_deviation, summarise
 
 TABLE, REPORT = 'sweep.csv', 'sweep.md'
 
@@ -40,8 +42,16 @@ def _cell(row: SweepRow, name: str) -> str:
     summary = row.summaries.get(name)
     if summary is None:
         return ''
-    text = told(summary, digits_for([result.metrics.get(name) for result in row.done]))
+    text = mean_and_deviation(summary, digits_for([result.metrics.get(name) for result in row.done]))
     return text if summary.count == len(row.done) else f'{text} (n = {summary.count})'
+
+
+def _cells(row: SweepRow) -> dict[str, Any]:
+    """A row of the table, by column."""
+    cells: dict[str, Any] = dict(config=row.config, seeds=len(row.done))
+    for name, summary in row.summaries.items():
+        cells |= {f'{name} mean': summary.mean, f'{name} sd': summary.sd, f'{name} n': summary.count}
+    return cells
 
 
 def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metrics: Sequence[str] | None) -> None:
@@ -51,14 +61,9 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
         UserError: for a metric that no config has, once all have been tested.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.summaries))
-    with whole_file(work_dir / TABLE, 'w') as file:
-        table = csv.writer(file, lineterminator='\n')
-        table.writerow(['config', 'seeds', *(f'{name} {part}' for name in names for part in ('mean', 'sd', 'n'))])
-        for row in rows:
-            summaries = row.summaries
-            cells = [(summary.mean, '' if summary.sd is None else summary.sd, summary.count) if summary else ('', '', 0)
-                     for summary in map(summaries.get, names)]
-            table.writerow([row.config, len(row.done), *(value for cell in cells for value in cell)])
+    none = {f'{name} n': 0 for name in names}  # a config without a number of it
+    write_csv(work_dir / TABLE, (none | _cells(row) for row in rows),
+              ['config', 'seeds', *(f'{name} {part}' for name in names for part in ('mean', 'sd', 'n'))], digits=None)
     shown = list(metrics or names)
     unknown = [name for name in shown if names and name not in names]
     lines = ['# Sweep', '',

@@ -3,6 +3,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..utils.text import one_line
+
 _DRAWING = ('add_datasample', 'visualize_cls')  # of mmdet's and mmseg's visualizers, and of mmpretrain's
 
 
@@ -24,7 +26,7 @@ def _guarded(draw: Callable, logger: Any) -> Callable:
         except Exception as error:
             picture = _path(args, kwargs)
             logger.warning(f'{picture} cannot be drawn, and has no picture: {type(error).__name__}: '
-                           f'{" ".join(str(error).split())}')
+                           f'{one_line(error)}')
             return None
 
     return guarded

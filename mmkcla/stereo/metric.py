@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..registry import METRICS
-from ..utils.files import whole_file
+from ..utils.figures import write_figure
 
 _BAD = (1, 3)  # pixels
 _D1_PIXELS, _D1_SHARE = 3, 0.05
@@ -132,7 +132,6 @@ class StereoMetric(BaseMetric):
         figure = stereo_figure(left, truth.nan_to_num(0, 0, 0).numpy(), prediction.numpy(), title)
         path = self.out_dir / (re.sub(r'[^\w.-]+', '_', name)[-150:] + '.png')
         try:
-            with whole_file(path) as file:
-                figure.savefig(file, format='png', dpi=80)
+            write_figure(path, figure, dpi=80)
         except OSError as error:  # the numbers are worth more than the picture
             print_log(f'cannot write the picture {path}: {error}', 'current', logging.WARNING)

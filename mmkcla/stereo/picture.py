@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+
+from ..utils.figures import new_figure
 
 _UNKNOWN = '0.75'
 MOST_ERROR = 6  # pixels, where the colours of the error end
@@ -30,8 +31,7 @@ def stereo_figure(left: np.ndarray | None, truth: np.ndarray, prediction: np.nda
     if left is not None:
         panels.insert(0, ('left view', left, {}))
     height = 3.2 * truth.shape[0] / truth.shape[1]
-    figure = Figure(figsize=(3.7 * len(panels), min(max(height, 1.5), 6) + 0.9), layout='constrained')
-    FigureCanvasAgg(figure)
+    figure = new_figure(3.7 * len(panels), min(max(height, 1.5), 6) + 0.9)
     for axes, (name, values, options) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         image = axes.imshow(values, interpolation='nearest', **options)
         axes.set_title(name)

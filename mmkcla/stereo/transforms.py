@@ -16,6 +16,7 @@ from torchvision.transforms import v2
 from ..datasets.transforms.loading import LoadImageFromFile
 from ..errors import UserError
 from ..registry import TRANSFORMS
+from ..utils.text import one_line
 from .disparity import KITTI_SCALE, read_disparity
 
 _META = ('name', 'left_path', 'right_path', 'disparity_path', 'img_shape', 'ori_shape')
@@ -89,7 +90,7 @@ class LoadDisparity(BaseTransform):
         try:
             mask = mmcv.imfrombytes(fileio.get(path), flag='grayscale')
         except (OSError, cv2.error) as error:
-            raise UserError(f'cannot read the occlusion mask {path}: {" ".join(str(error).split())}') from error
+            raise UserError(f'cannot read the occlusion mask {path}: {one_line(error)}') from error
         if mask is None:
             raise UserError(f'cannot read the occlusion mask {path}: it is damaged, or in an unknown format')
         return mask > 0

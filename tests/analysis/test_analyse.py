@@ -14,7 +14,8 @@ from mmkcla.analysis.layer_weights import layer_weights
 from mmkcla.analysis.shares import keys, shares
 from mmkcla.analysis.subject import build_subject
 from mmkcla.cli import main
-from mmkcla.runtime.config import load_config, prepare_hosts
+from mmkcla.runtime.config import load_config
+from mmkcla.runtime.hosts import prepare_hosts
 
 CONFIG = 'kcla-resnet20_digits'
 

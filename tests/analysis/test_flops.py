@@ -7,7 +7,8 @@ from tiny import error_of
 from mmkcla.analysis.flops import complexity, markdown
 from mmkcla.cli import main
 from mmkcla.layers.common import channel_kernel_size
-from mmkcla.runtime.config import load_config, prepare_hosts
+from mmkcla.runtime.config import load_config
+from mmkcla.runtime.hosts import prepare_hosts
 
 
 def count(name, *shape, options=()):

@@ -16,10 +16,11 @@ from PIL import Image
 from tiny import KCLA, SIDE, error_of, write_coco, write_detector
 
 from mmkcla.cli import main
-from mmkcla.cli.infer import picture_names
-from mmkcla.cli.train import add_outputs, find_resumable, set_learning_rate
 from mmkcla.errors import UserError
 from mmkcla.runtime.hooks.curves import read_table
+from mmkcla.runtime.inputs import picture_names
+from mmkcla.runtime.resume import find_resumable
+from mmkcla.runtime.training import add_outputs, set_learning_rate
 
 REPO = Path(__file__).parents[2]
 
@@ -264,7 +265,8 @@ def test_inputs_of_inference(trained, tmp_path, capsys) -> None:
     run = ['infer', trained.config, trained.checkpoint]
     empty = tmp_path / 'empty'
     (empty / 'deeper').mkdir(parents=True)
-    assert error_of(capsys, *run, empty) == f'no images in {empty} (looked for .jpg .jpeg .png .bmp .webp .tif .tiff)'
+    assert error_of(capsys, *run, empty) == (
+        f'no images in {empty} (looked for .jpg .jpeg .png .bmp .webp .tif .tiff .ppm)')
     cv2.imwrite(str(empty / 'deeper' / 'a.png'), np.zeros((8, 8, 3), np.uint8))
     assert error_of(capsys, *run, empty).endswith(f'; there are some in {empty}/deeper')
     assert error_of(capsys, *run, tmp_path / 'gone.jpg') == f'no such image or folder: {tmp_path}/gone.jpg'

@@ -11,6 +11,7 @@ from mmkcla.datasets import check
 from mmkcla.datasets.check import check_config
 from mmkcla.datasets.detection.coco_file import read_coco
 from mmkcla.errors import UserError
+from mmkcla.registry import DATA_CHECKS
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -192,7 +193,7 @@ def test_other_kinds_and_other_file_systems_are_left_alone(root) -> None:
     check_config(_config(root.parent / 'gone', type='LVISV1Dataset'))
     check_config(_config(root, data_root='s3://bucket/coco'))
     check_config(_config(root, data_root='gone', backend_args=dict(backend='petrel')))
-    assert set(check.CHECKERS) >= {'CocoDataset'}
+    assert set(DATA_CHECKS.module_dict) >= {'CocoDataset'}
 
 
 def test_unknown_dataset(root) -> None:

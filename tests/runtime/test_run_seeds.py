@@ -13,8 +13,12 @@ import torch
 from seed_machine import TINY, Machine, write_pairs
 from tiny import error_of
 
-from mmkcla.cli import main, seeds
-from mmkcla.runtime import seeds as records
+from mmkcla.cli import main
+from mmkcla.runtime import processes
+from mmkcla.runtime.config import load_config
+from mmkcla.runtime.seeds import records
+from mmkcla.runtime.seeds import report as reports
+from mmkcla.runtime.seeds.run import choose_checkpoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +38,7 @@ def config(tmp_path, data, monkeypatch):
 @pytest.fixture
 def machine(monkeypatch):
     machine = Machine()
-    monkeypatch.setattr(seeds, 'run_process', machine)
+    monkeypatch.setattr(processes, 'run_process', machine)
     return machine
 
 
@@ -122,7 +126,7 @@ def test_a_failing_seed_is_told_and_the_rest_go_on(config, machine, capsys):
 def test_an_interrupted_seed_is_resumed(config, machine, capsys):
     machine.fails = {1: 'killed in train'}
     assert main(['seeds', config, '--seeds', '0', '1', '2']) == 130
-    assert capsys.readouterr().err == 'interrupted; the same command goes on\n'
+    assert capsys.readouterr().err == 'interrupted; the same command resumes\n'
     assert machine.take() == ['train 0', f'test 0 {BEST}', 'train 1']
     assert [row['status'] for row in table().values()][:3] == ['done', 'pending', 'pending']
     machine.fails = {}
@@ -232,7 +236,7 @@ def test_refusals(config, machine, monkeypatch, capsys):
 
 def test_which_checkpoint(tmp_path, capsys):
     """The best one is what the last one says; leftovers of a crash are passed over."""
-    choose = seeds.choose_checkpoint
+    choose = choose_checkpoint
     assert choose(tmp_path, 'DSC', 'best') is None
     for name, best in (('epoch_9', 'best_DSC_epoch_4'), ('best_DSC_epoch_4', None), ('best_DSC_epoch_8', None),
                        ('best_a_b_epoch_2', None)):
@@ -249,19 +253,20 @@ def test_which_checkpoint(tmp_path, capsys):
 def test_processes(capsys):
     run = [sys.executable, '-c']
     code = 'import sys; print("a", file=sys.stderr); print("error: b", file=sys.stderr); print("c", file=sys.stderr); '
-    assert seeds.run_process([*run, code + 'sys.exit(3)']) == (3, 'error: b')
+    assert processes.run_process([*run, code + 'sys.exit(3)']) == (3, 'error: b')
     assert capsys.readouterr().err == 'a\nerror: b\nc\n'
-    assert seeds.run_process([*run, 'import mmkcla']) == (0, '')
-    assert seeds.run_process([*run, 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)']) == (-9, '')
-    assert seeds.run_process(['no-such-program']) == (127, 'cannot start no-such-program: No such file or directory')
+    assert processes.run_process([*run, 'import mmkcla']) == (0, '')
+    assert processes.run_process([*run, 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)']) == (-9, '')
+    assert processes.run_process(['no-such-program']) == (
+        127, 'cannot start no-such-program: No such file or directory')
 
 
 def test_being_told_to_stop_stops_the_training():
     """SIGTERM, as a scheduler sends it, must not leave the training behind."""
-    code = ('import sys; from mmkcla.cli import seeds\n'
-            'with seeds.stopping_in_order():\n'
-            '    seeds.run_process([sys.executable, "-c", "import os, sys, time; print(os.getpid(), file=sys.stderr, '
-            'flush=True); time.sleep(60)"])\n')
+    code = ('import sys; from mmkcla.runtime import processes\n'
+            'with processes.stoppable():\n'
+            '    processes.run_process([sys.executable, "-c", "import os, sys, time; '
+            'print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"])\n')
     process = subprocess.Popen([sys.executable, '-c', code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     child = int(process.stderr.readline())
     process.terminate()
@@ -275,16 +280,16 @@ def test_statistics_and_tables(tmp_path):
     results = [records.SeedResult(seed, 'done', 'a.pth', {
         'IoU': float(value), 'IoU_lo': 0.1, 'lo_hi': 40 + seed, 'share': seed, 'text': 'x', 'nan': None})
         for seed, value in enumerate(values)]
-    found = records.summarise(results)
+    found = reports.summarise(results)
     assert list(found) == ['IoU', 'lo_hi', 'share']  # the mean of lower bounds is no bound
     assert found['IoU'].mean == pytest.approx(values.mean()) and found['IoU'].sd == pytest.approx(values.std(ddof=1))
     assert found['IoU'].count == 5
-    assert records.summarise([]) == {} and records.summarise(results[:1])['IoU'].sd is None
-    records.write_table(tmp_path / 'r.csv', results)
+    assert reports.summarise([]) == {} and reports.summarise(results[:1])['IoU'].sd is None
+    reports.write_table(tmp_path / 'r.csv', results)
     rows = table(tmp_path / 'r.csv')
     assert float(rows['3']['IoU']) == values[3]  # in full
     assert (rows['mean']['IoU_lo'], rows['0']['IoU_lo'], rows['mean']['lo_hi']) == ('', '0.1', '42.0')
-    records.write_report(tmp_path / 'r.md', 'x', [*results, records.SeedResult(9, 'a | b < c')], ['config x'])
+    reports.write_report(tmp_path / 'r.md', 'x', [*results, records.SeedResult(9, 'a | b < c')], ['config x'])
     report = (tmp_path / 'r.md').read_text()
     assert '| lo_hi | 42.0 ± 1.6 | 5 | 40.0 | 41.0 | ' in report and '| IoU_lo |  |  | 0.1000 | ' in report
     assert report.endswith('* seed 9 failed: a \\| b &lt; c\n* config x\n')
@@ -313,7 +318,7 @@ def test_real_runs(config, monkeypatch):
     def in_this_process(command):
         return main(command[command.index('mmkcla') + 1:]), ''
 
-    monkeypatch.setattr(seeds, 'run_process', in_this_process)
+    monkeypatch.setattr(processes, 'run_process', in_this_process)
     assert main(['seeds', config, '--seeds', '3', '4']) == 0
     rows, weights = table(), []
     for seed in '34':
@@ -335,7 +340,7 @@ def test_the_tool_resumes_in_processes_of_its_own(config):
     assert main(['train', config, '--seed', '3', '--work-dir', str(folder), '--cfg-options',
                  'train_cfg.max_iters=1']) == 0
     records.SeedFolder(folder.parent, 3).update(
-        trained=False, training=records.training_parts(seeds.load_config(config, [])))
+        trained=False, training=records.training_parts(load_config(config, [])))
     result = subprocess.run([sys.executable, str(ROOT / 'tools' / 'run_seeds.py'), config, '--seeds', '3'],
                             capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]

@@ -6,7 +6,8 @@ import pytest
 from seed_machine import TINY, Machine
 from tiny import error_of
 
-from mmkcla.cli import main, seeds
+from mmkcla.cli import main
+from mmkcla.runtime import processes
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ class TwoConfigs(Machine):
 @pytest.fixture
 def machine(monkeypatch):
     machine = TwoConfigs()
-    monkeypatch.setattr(seeds, 'run_process', machine)
+    monkeypatch.setattr(processes, 'run_process', machine)
     return machine
 
 

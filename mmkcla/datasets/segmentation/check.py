@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...errors import UserError
+from ...registry import DATA_CHECKS
+from ..check import Dataset
+from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
 
 
-def check_binary_seg(dataset: Any, model: dict) -> None:
+@DATA_CHECKS.register_module('BinarySegDataset')
+def check_binary_seg(dataset: Dataset, model: dict) -> None:
     """Folders, and what :func:`mmkcla.datasets.segmentation.verify.verify_once` finds, of a ``BinarySegDataset``.
 
     Args:
@@ -33,7 +36,6 @@ def check_binary_seg(dataset: Any, model: dict) -> None:
             without = f'; without a val set (--split 7:3) train with --cfg-options {WITHOUT_VAL}'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
     if Path(root) not in dataset.cache:
-        from .verify import verify_once
         dataset.cache[Path(root)] = verify_once(Path(root))
     problems = dataset.cache[Path(root)]
     if problems:

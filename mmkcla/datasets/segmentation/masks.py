@@ -8,6 +8,8 @@ from PIL import Image, UnidentifiedImageError
 
 from mmkcla.utils.images import FORMATS, image_problem, upright
 
+from ...utils.text import one_line
+
 MAX_PIXELS = 250_000_000  # a JPEG header of a few bytes can ask for gigabytes
 JPEG_TOLERANCE = 32  # how far the colours of a grey JPEG may lie apart after decoding
 _PNG_MODES = ('1', 'L', 'LA', 'P', 'RGB', 'RGBA', 'I;16')
@@ -41,7 +43,7 @@ def decode(data: bytes, what: str) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # each format's reader has its own
-        text = ' '.join(str(error).split())[:120] or type(error).__name__
+        text = one_line(error, 120)
         if isinstance(error, UnidentifiedImageError):
             text = f'not a {", ".join(FORMATS)} file' if data else 'empty file'
         raise PixelError(f'corrupt {what}', text) from None

@@ -27,6 +27,8 @@ from mmkcla.utils.images import IMAGE_SUFFIXES, upright, upright_size
 from mmkcla.utils.parallel import run_parallel
 from mmkcla.utils.ranks import rank
 
+from ...utils.text import one_line
+
 SAMPLE = 16  # masks that a quick check looks into
 HASH_SIDE = 16
 NEAR_BITS = 16  # of 256: further apart no near-duplicate; recompressing or resizing a picture moves a few bits
@@ -348,4 +350,4 @@ def _key(path: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    return (getattr(error, 'strerror', None) or ' '.join(str(error).split()) or type(error).__name__)[:120]
+    return (getattr(error, 'strerror', None) or one_line(error) or type(error).__name__)[:120]

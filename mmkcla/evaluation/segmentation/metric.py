@@ -1,31 +1,23 @@
 """Evaluation of segmentation into foreground and background."""
 from __future__ import annotations
 
-import bisect
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
-from torch import Tensor
 
 from ...errors import UserError
 from ...registry import METRICS
 from .bootstrap import score_intervals
-from .counts import Counts, check_rule, count_pixels, mean, scores_from_counts, summarise, valid_pixels
+from .counts import check_rule, count_pixels, mean, scores_from_counts, summarise
 from .polyp_protocol import LEVELS, protocol_scores, threshold_curves
-from .report import LEGEND, PICTURES, TABLE, outcome_map, short_names, text_table, write_pictures, write_table
-from .resize import mask_at, scores_at
+from .report import Report, text_table
+from .samples import SIZES, SampleReader
 from .surface import boundary_scores
-
-SIZES = ('original', 'network')
-_TTA = ("mmseg's SegTTAModel does this: it merges the labels of the views, not their scores, and takes the sigmoid of "
-        'a one-channel head twice')
 
 
 @METRICS.register_module()
@@ -100,13 +92,12 @@ class BinarySegMetric(BaseMetric):
         if out_dir is not None and Path(out_dir).exists() and not Path(out_dir).is_dir():
             raise UserError(f'BinarySegMetric: out_dir={out_dir} is a file')
         check_rule(empty)
-        self.threshold, self.size, self.empty, self.ignore_index = threshold, size, empty, ignore_index
-        self.network_size = None if network_size is None else tuple(network_size)
+        self.threshold, self.size, self.empty = threshold, size, empty
+        self.reader = SampleReader(threshold, size, None if network_size is None else tuple(network_size), ignore_index,
+                                   every_threshold=polyp_protocol)
         self.polyp_protocol, self.hd95, self.boundary_f1, self.tolerance = polyp_protocol, hd95, boundary_f1, tolerance
-        self.bootstrap, self.seed, self.worst = bootstrap, seed, worst
-        self.out_dir = None if out_dir is None else Path(out_dir)
-        self._worst: list[dict] = []  # this process's worst records, in order
-        self._warned: set[str] = set()
+        self.bootstrap, self.seed = bootstrap, seed
+        self.report = None if out_dir is None else Report(Path(out_dir), worst)
 
     @property
     def names(self) -> list[str]:
@@ -133,8 +124,9 @@ class BinarySegMetric(BaseMetric):
         try:
             return super().evaluate(size)
         finally:
-            self._worst.clear()
-            self._warned.clear()
+            self.reader.warned.clear()
+            if self.report is not None:
+                self.report.worst.clear()
 
     def compute_metrics(self, results: list[dict]) -> dict[str, float]:
         """Scores of the whole set from the records of all processes; writes the report if there is an ``out_dir``."""
@@ -157,34 +149,19 @@ class BinarySegMetric(BaseMetric):
         unjudged = int((counts.sum(1) == 0).sum())
         if unjudged:
             print_log(f'{unjudged} images have no pixel that counts; they are in no score', 'current', logging.WARNING)
-        if self.out_dir is not None:
+        if self.report is not None:
             try:
-                self._report(records, counts)
+                self.report.write(records, scores_from_counts(counts, self.empty))
             except OSError as error:  # the numbers are worth more than the report
-                print_log(f'cannot write the report to {self.out_dir}: {error}', 'current', logging.WARNING)
+                print_log(f'cannot write the report to {self.report.folder}: {error}', 'current', logging.WARNING)
         return metrics
 
     def _record(self, sample: dict) -> dict[str, Any]:
         path, mask_path = sample.get('img_path'), sample.get('seg_map_path')
-        name = str(path or f'number {len(self.results)}')
-        if 'gt_sem_seg' not in sample:
-            raise UserError(f'BinarySegMetric: the image {name} comes without a mask; the pipeline needs '
-                            'mmkcla.LoadBinaryMask, and the data set a seg_map_path')
-        scores, prediction = self._prediction(sample, name)
-        truth = _map(sample['gt_sem_seg']['data']).to(scores.device)
-        valid_pixels(truth, self.ignore_index, str(mask_path or f'of the image {name}'))
-        if self.size == 'network':
-            scores, truth = self._to_network(sample, scores, truth, name)
-            prediction = scores > self.threshold
-        elif truth.shape != prediction.shape:
-            raise UserError(f'the prediction for {name} is of {_size(prediction)} pixels, its mask of {_size(truth)}: '
-                            "load the mask after the resize in the test pipeline, so that it keeps the image's own "
-                            "size, or compare at size='network'")
-        valid = torch.ones_like(prediction) if self.ignore_index is None else truth != self.ignore_index
-        foreground = truth == 1
+        scores, prediction, foreground, valid = self.reader.read(sample, str(path or f'number {len(self.results)}'))
         counts = count_pixels(prediction, foreground, valid)
         record: dict[str, Any] = dict(path=str(path or ''), mask=str(mask_path or ''), counts=counts,
-                                      size=tuple(truth.shape),
+                                      size=tuple(valid.shape),
                                       IoU=float(scores_from_counts(counts, self.empty)['IoU']))
         if self.hd95 or self.boundary_f1:
             wanted = ('HD95', ) * self.hd95 + ('BF1', ) * self.boundary_f1
@@ -193,80 +170,9 @@ class BinarySegMetric(BaseMetric):
             record |= {key: values[key] if sum(counts) else np.nan for key in wanted}
         if self.polyp_protocol:
             record['curves'] = threshold_curves(scores, foreground, valid)
-        if self.out_dir is not None and self.worst:
-            self._keep_if_bad(record, prediction, foreground, valid)
+        if self.report is not None:
+            self.report.keep_if_bad(record, prediction, foreground, valid)
         return record
-
-    def _prediction(self, sample: dict, name: str) -> tuple[Tensor, Tensor]:
-        """Foreground probability and foreground, ``(H, W)``, at the original size."""
-        labels = _map(sample['pred_sem_seg']['data']) == 1 if 'pred_sem_seg' in sample else None
-        if 'seg_logits' not in sample:
-            return self._labels_alone(labels, name, 'there are no seg_logits')
-        logits = sample['seg_logits']['data'].float()
-        if len(logits) not in (1, 2):
-            raise UserError(f'BinarySegMetric is for one or two channels, the prediction for {name} has {len(logits)}; '
-                            'set num_classes=2 in the decode head')
-        if not bool(torch.isfinite(logits).all()):
-            labels = None
-            self._warn('finite', f'the prediction for {name} has scores that are not finite; where they are NaN it '
-                       'counts as background')
-        if len(logits) == 2:
-            margin = (logits[1] - logits[0]).nan_to_num(-math.inf, math.inf, -math.inf)
-            if labels is not None and bool((labels != (margin > 0)).any()):
-                return self._labels_alone(labels, name, f'pred_sem_seg does not follow from seg_logits ({_TTA})')
-            scores = (margin.cpu().double() if self.size == 'network' else margin).sigmoid()
-            return scores, margin > math.log(self.threshold / (1 - self.threshold))
-        scores = logits[0].nan_to_num(0.0)  # mmseg's postprocess_result has applied the sigmoid
-        if bool(((scores < 0) | (scores > 1)).any()):
-            raise UserError(f'BinarySegMetric expects probabilities of a one-channel head (mmseg applies the sigmoid), '
-                            f'the prediction for {name} goes from {float(scores.min()):.3g} to '
-                            f'{float(scores.max()):.3g}')
-        prediction = scores > self.threshold
-        if labels is not None and bool((labels != prediction).any()):
-            self._check_cut(scores, labels, name, bool(sample.get('flip')))
-        return scores, prediction
-
-    def _check_cut(self, scores: Tensor, labels: Tensor, name: str, flipped: bool) -> None:
-        """A one-channel head has a threshold of its own (mmseg's default is 0.3); see that it has just that."""
-        below = float(scores[~labels].max()) if not bool(labels.all()) else 0.0
-        above = float(scores[labels].min()) if bool(labels.any()) else 1.0
-        if below > above or above < 0.05 or (flipped and bool(labels.all())):
-            raise UserError(f'the prediction for {name}: pred_sem_seg does not follow from seg_logits by any sensible '
-                            f'threshold ({_TTA}); use a TTA model that merges probabilities')
-        self._warn('cut', f"the head's own labels are cut at a threshold between {below:.3g} and {above:.3g}; the "
-                   f'scores here are for threshold={self.threshold}. Set decode_head.threshold={self.threshold} for '
-                   'the same labels elsewhere')
-
-    def _labels_alone(self, labels: Tensor | None, name: str, why: str) -> tuple[Tensor, Tensor]:
-        if labels is None:
-            raise UserError(f'BinarySegMetric: the sample of {name} has neither seg_logits nor pred_sem_seg')
-        if self.threshold != 0.5 or self.polyp_protocol:
-            asked = 'polyp_protocol' if self.polyp_protocol else f'threshold={self.threshold}'
-            raise UserError(f'BinarySegMetric: {asked} needs the scores of {name}, but {why}')
-        self._warn('labels', f'{name}: {why}; the labels are evaluated as they are')
-        return labels.float(), labels
-
-    def _to_network(self, sample: dict, scores: Tensor, truth: Tensor, name: str) -> tuple[Tensor, Tensor]:
-        size = self.network_size or sample.get('img_shape')
-        if size is None:
-            raise UserError(f"BinarySegMetric: size='network', but the sample of {name} has no img_shape; give "
-                            'network_size=(height, width)')
-        size = int(size[0]), int(size[1])
-        scores, exact = scores_at(scores, size)
-        if not exact:
-            self._warn('resize', f'the prediction for {name} is not exactly one of {size[1]}×{size[0]} pixels '
-                       'resized; what is compared at that size is an approximation')
-        return scores, mask_at(truth, size).to(scores.device)
-
-    def _keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
-        if not record['IoU'] < 1 or any(_rank(record) == _rank(other) for other in self._worst):
-            return
-        if len(self._worst) < self.worst or _rank(record) < _rank(self._worst[-1]):
-            record['codes'] = outcome_map(prediction, foreground, valid)
-            bisect.insort(self._worst, record, key=_rank)
-            for better in self._worst[self.worst:]:
-                del better['codes']
-            del self._worst[self.worst:]
 
     def _each_once(self, results: list[dict]) -> list[dict]:
         """The records in one order whatever the number of processes, without those that came twice."""
@@ -280,55 +186,3 @@ class BinarySegMetric(BaseMetric):
             print_log(f'{len(results) - len(records)} samples came more than once (the same image and mask); each '
                       'counts once', 'current', logging.WARNING)
         return records
-
-    def _report(self, records: list[dict], counts: np.ndarray) -> None:
-        names = short_names([record['path'] for record in records])
-        scores = scores_from_counts(counts, self.empty)
-        rows = []
-        for number, (record, name) in enumerate(zip(records, names, strict=True)):
-            height, width = record['size']
-            row = dict(file=name) | {key: float(value[number]) for key, value in scores.items()}
-            row |= {key.upper(): value for key, value in Counts(*record['counts'])._asdict().items()}
-            row |= dict(ignored=height * width - sum(record['counts']), height=height, width=width)
-            row |= {key: record[key] for key in ('HD95', 'BF1') if key in record}
-            if 'curves' in record:
-                row |= {f'{key}_256': float(curve.mean()) for key, curve in zip(('Dice', 'IoU'), record['curves'],
-                                                                                 strict=True)}
-            rows.append(row)
-        write_table(self.out_dir / TABLE, rows)
-        faulty = [number for number, row in enumerate(rows) if row['IoU'] < 1]
-        worst = sorted(faulty, key=lambda number: _rank(records[number]))[:self.worst]
-        if not worst:
-            if (self.out_dir / PICTURES).is_dir():
-                write_pictures(self.out_dir / PICTURES, [])  # those of an earlier evaluation go
-            return
-        listed = '\n'.join(f'  {rows[number]["IoU"]:.4f} {names[number]}' for number in worst)
-        print_log(f'the {len(worst)} worst images by IoU, pictured in {self.out_dir / PICTURES} ({LEGEND}):\n{listed}',
-                  'current')
-        unread = write_pictures(self.out_dir / PICTURES, [
-            dict(path=records[number]['path'], name=names[number] or f'image {number}', codes=records[number]['codes'],
-                 caption=f'IoU {rows[number]["IoU"]:.4f}   DSC {rows[number]["DSC"]:.4f}')
-            for number in worst if 'codes' in records[number]])
-        if unread:
-            print_log(f'cannot read {len(unread)} of the worst images for their pictures: {", ".join(unread[:3])}',
-                      'current', logging.WARNING)
-
-    def _warn(self, kind: str, text: str) -> None:
-        """Log each kind of trouble once an evaluation."""
-        if kind not in self._warned:
-            self._warned.add(kind)
-            print_log(text, 'current', logging.WARNING)
-
-
-def _rank(record: dict) -> tuple[float, str, str]:
-    """The worst first; the paths make the order the same for any number of processes."""
-    return record['IoU'], record['path'], record['mask']
-
-
-def _map(data: Tensor) -> Tensor:
-    """``(1, H, W)`` or ``(H, W)`` to ``(H, W)``."""
-    return data.reshape(data.shape[-2:])
-
-
-def _size(data: Tensor) -> str:
-    return f'{data.shape[1]}×{data.shape[0]}'

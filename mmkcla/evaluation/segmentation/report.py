@@ -1,7 +1,8 @@
 """What a binary evaluation leaves behind: a table for the log, a CSV with one row an image, pictures of the worst."""
 from __future__ import annotations
 
-import csv
+import bisect
+import logging
 import math
 import os
 import re
@@ -16,11 +17,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine import fileio
+from mmengine.logging import print_log
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ...utils.files import whole_file
-from .counts import SCORES
+from ...utils.tables import write_csv
+from .counts import SCORES, Counts
 
 TABLE, PICTURES = 'per_image.csv', 'worst'
 PANEL = 512  # pixels of a panel's longer side, at most
@@ -29,6 +32,75 @@ _LINE, _GAP = 18, 4
 _OUTCOMES = np.array([[0, 0, 0], [255, 255, 255], [230, 159, 0], [0, 114, 178], [110, 110, 110]], np.uint8)
 _TRUTHS = _OUTCOMES[[0, 1, 0, 1, 4]]
 LEGEND = 'white: hit, orange: false alarm, blue: missed, grey: ignored'
+
+
+class Report:
+    """A folder with a row an image, and pictures of the worst ones.
+
+    Args:
+        folder: for :data:`TABLE` and :data:`PICTURES`.
+        most: how many images are pictured.
+    """
+
+    def __init__(self, folder: Path, most: int = 20) -> None:
+        self.folder, self.most = folder, most
+        self.worst: list[dict] = []  # this process's worst records, in order
+
+    def keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
+        """Keep a small map of the outcome in ``record['codes']`` while it is among the worst."""
+        if not self.most or not record['IoU'] < 1 or any(_rank(record) == _rank(other) for other in self.worst):
+            return
+        if len(self.worst) < self.most or _rank(record) < _rank(self.worst[-1]):
+            record['codes'] = outcome_map(prediction, foreground, valid)
+            bisect.insort(self.worst, record, key=_rank)
+            for better in self.worst[self.most:]:
+                del better['codes']
+            del self.worst[self.most:]
+
+    def write(self, records: Sequence[dict], scores: Mapping[str, np.ndarray]) -> None:
+        """Write the table and the pictures.
+
+        Args:
+            records: of all images: path, counts, size, IoU and what else was measured.
+            scores: by name, a value an image.
+        """
+        names = short_names([record['path'] for record in records])
+        rows = [_row(record, name, {key: float(value[number]) for key, value in scores.items()})
+                for number, (record, name) in enumerate(zip(records, names, strict=True))]
+        write_table(self.folder / TABLE, rows)
+        faulty = [number for number, row in enumerate(rows) if row['IoU'] < 1]
+        worst = sorted(faulty, key=lambda number: _rank(records[number]))[:self.most]
+        if not worst:
+            if (self.folder / PICTURES).is_dir():
+                write_pictures(self.folder / PICTURES, [])  # those of an earlier evaluation go
+            return
+        listed = '\n'.join(f'  {rows[number]["IoU"]:.4f} {names[number]}' for number in worst)
+        print_log(f'the {len(worst)} worst images by IoU, pictured in {self.folder / PICTURES} ({LEGEND}):\n{listed}',
+                  'current')
+        unread = write_pictures(self.folder / PICTURES, [
+            dict(path=records[number]['path'], name=names[number] or f'image {number}', codes=records[number]['codes'],
+                 caption=f'IoU {rows[number]["IoU"]:.4f}   DSC {rows[number]["DSC"]:.4f}')
+            for number in worst if 'codes' in records[number]])
+        if unread:
+            print_log(f'cannot read {len(unread)} of the worst images for their pictures: {", ".join(unread[:3])}',
+                      'current', logging.WARNING)
+
+
+def _row(record: dict, name: str, scores: dict[str, float]) -> dict[str, Any]:
+    """A row of the table."""
+    height, width = record['size']
+    row = dict(file=name) | scores
+    row |= {key.upper(): value for key, value in Counts(*record['counts'])._asdict().items()}
+    row |= dict(ignored=height * width - sum(record['counts']), height=height, width=width)
+    row |= {key: record[key] for key in ('HD95', 'BF1') if key in record}
+    if 'curves' in record:
+        row |= {f'{key}_256': float(curve.mean()) for key, curve in zip(('Dice', 'IoU'), record['curves'], strict=True)}
+    return row
+
+
+def _rank(record: dict) -> tuple[float, str, str]:
+    """The worst first; the paths make the order the same for any number of processes."""
+    return record['IoU'], record['path'], record['mask']
 
 
 def outcome_map(prediction: Tensor, foreground: Tensor, valid: Tensor) -> np.ndarray:
@@ -74,11 +146,8 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``rows``, all of the same keys, as CSV, whole or not at all. NaN is an empty cell."""
-    with whole_file(target, 'w') as file:
-        writer = csv.writer(file, lineterminator='\n')
-        writer.writerow(rows[0])
-        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    """Write ``rows``, all of the same keys, as CSV. NaN is an empty cell."""
+    write_csv(target, ({key: _cell(value) for key, value in row.items()} for row in rows), list(rows[0]), digits=None)
 
 
 def write_pictures(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[str]:

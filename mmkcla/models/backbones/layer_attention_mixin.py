@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from ...errors import UserError
 from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...layers.common import checkpointed
+from ...utils.text import unknown_keyword
 from ...weights.matching import load_matching
 from ...weights.reading import fetch_state_dict
 from ..norms import build_norm, check_norm_cfg
@@ -90,10 +90,10 @@ class LayerAttentionMixin:
                 stages.append(method.build_stage(channels, len(blocks), carry_channels=carry,
                                                  carry_stride=self.strides[i], **options))
             except TypeError as error:
-                unknown = re.search(r"(?:unexpected keyword|multiple values for)[\w ]* ('\w+')", str(error))
+                unknown = unknown_keyword(error)
                 if unknown is None:
                     raise
-                raise UserError(f'layer_attention {method.__name__} does not take {unknown[1]}; '
+                raise UserError(f'layer_attention {method.__name__} does not take {unknown}; '
                                 f'its options are documented at mmkcla.layers.{method.__name__}') from error
             carry = channels
         return stages

@@ -1,7 +1,6 @@
 """A layer attention whose layers are the levels of a pyramid."""
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from ...errors import UserError
 from ...layers import layer_attention_class
 from ...layers.base import State
+from ...utils.text import unknown_keyword
 from ..norms import build_norm, check_norm_cfg
 
 CARRIES = ('keep', 'token')
@@ -59,10 +59,10 @@ class CrossLevelAttention(nn.Module):
             self.layers = (method.build_stage(channels, num_levels, **options) if carry == 'keep' else
                            _stages_of_one(method.build_stage, channels, num_levels, 2 if shrinks else 1, options))
         except TypeError as error:
-            unknown = re.search(r"unexpected keyword[\w ]* ('\w+')", str(error))
+            unknown = unknown_keyword(error)
             if unknown is None:
                 raise
-            raise UserError(f'layer_attention {method.__name__} does not take {unknown[1]}; '
+            raise UserError(f'layer_attention {method.__name__} does not take {unknown}; '
                             f'its options are documented at mmkcla.layers.{method.__name__}') from error
         if carry == 'token' and getattr(self.layers[1], 'carry', None) is None:
             raise UserError(f'carry=\'token\' needs a method that carries over from stage to stage (KCLA); '

@@ -1,7 +1,6 @@
 """Checkpoints that are whole or absent, whenever a training is cut off."""
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from mmengine.hooks import CheckpointHook
 from ...errors import UserError
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
+from ...utils.text import did_you_mean
 
 EARLIER = 'earlier'  # folder of the best checkpoints of trainings before this one
 _BACKEND = 'mmkcla_whole_file'
@@ -38,9 +38,8 @@ def check_save_best(wanted: Sequence[str], metrics: Iterable[str]) -> None:
     there = list(metrics)
     for name in wanted:
         if name not in there:
-            near = get_close_matches(name, there, n=1)
-            hint = f' (did you mean {near[0]!r}?)' if near else ''
-            raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a metric of the validation{hint}; '
+            raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a metric of the validation'
+                            f'{did_you_mean(name, there)}; '
                             f'there are: {", ".join(there) or "none"}')
 
 

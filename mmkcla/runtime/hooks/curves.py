@@ -10,7 +10,8 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from ...registry import HOOKS
-from ...utils.files import whole_file
+from ...utils.figures import new_figure, write_figure
+from ...utils.tables import write_csv
 
 TABLE, PICTURE = 'curves.csv', 'curves.png'
 _NOT_CURVES = ('time', 'data_time', 'memory')
@@ -121,11 +122,7 @@ def write_table(path: Path, rows: list[dict[str, float]]) -> None:
     """Write rows with differing columns as CSV; numbers keep seven digits."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = ['epoch', 'iter', *(name for name in names if name not in ('epoch', 'iter'))]
-    with whole_file(path, 'w') as file:
-        table = csv.writer(file, lineterminator='\n')
-        table.writerow(columns)
-        for row in rows:
-            table.writerow([f'{row[name]:.7g}' if name in row else '' for name in columns])
+    write_csv(path, ({name: float(value) for name, value in row.items()} for row in rows), columns, digits=7)
 
 
 def read_table(path: Path) -> list[dict[str, float]]:
@@ -158,9 +155,6 @@ def main_metrics(names: Iterable[str], first: Sequence[str] = ()) -> list[str]:
 
 def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Sequence[str] = ()) -> None:
     """Draw losses, learning rate and :func:`main_metrics` over the iterations, one panel each, into a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     names = dict.fromkeys(name for row in rows for name in row if name not in ('epoch', 'iter'))
     losses = [name for name in names if name.startswith('train/') and 'loss' in name]
     rates = [name for name in names if name == 'train/lr' or name.endswith('.lr')]
@@ -172,8 +166,7 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Seq
     if not panels:
         return
     heights = [2.0 if group is rates else 3.4 for _, group in panels]
-    figure = Figure(figsize=(10, sum(heights)), layout='constrained')
-    FigureCanvasAgg(figure)  # the figure's own canvas: no display, and pyplot's state stays untouched
+    figure = new_figure(10, sum(heights))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axis, (label, group) in zip(axes, panels, strict=True):
         for number, name in enumerate(group):
@@ -198,5 +191,4 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Seq
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
     figure.align_ylabels(axes)
     figure.suptitle(title)
-    with whole_file(path) as file:
-        figure.savefig(file, format='png', dpi=120)
+    write_figure(path, figure, dpi=120)

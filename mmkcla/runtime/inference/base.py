@@ -10,10 +10,10 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.visualization import Visualizer
 
-from ...cli.test import PARTIAL_HINT
 from ...errors import UserError
 from ...weights.matching import compare, require, state_dict_for
 from ...weights.reading import download, read_checkpoint
+from ..testing import PARTIAL_HINT
 from .images import make_upright, rgb
 from .tta import innermost_dataset
 

@@ -12,7 +12,7 @@ from mmengine.logging import MMLogger
 from torch import Tensor
 
 from ...errors import UserError
-from ..config import note
+from ...utils.text import note, one_line
 from .base import Predictor
 from .images import tinted, write_image
 from .sliding import slide
@@ -178,7 +178,7 @@ class SegmentationPredictor(Predictor):
             advice = ('another --slide' if self.window else
                       'data_preprocessor.test_cfg=dict(size_divisor=16) or a resize in the test pipeline')
             raise UserError(f'the network does not take {shape[-1]}×{shape[-2]} pixels '
-                            f'({" ".join(str(error).split())}); {advice} helps') from error
+                            f'({one_line(error)}); {advice} helps') from error
 
 
 def decide(scores: Tensor, threshold: float, probabilities: bool = True) -> Segmentation:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from ...utils.text import listed
 from ..matching import compare
 from .names import StateDict
 from .sources import PLAIN_SOURCES
@@ -45,7 +46,7 @@ class Fit:
 
     def problems(self) -> str:
         """In one line, for a fit that is not complete."""
-        parts = [f'{len(names)} {kind} ({some(names)})' for kind, names in (
+        parts = [f'{len(names)} {kind} ({listed(names)})' for kind, names in (
             ('missing', self.missing), ('unexpected', self.unexpected),
             ('mismatched in shape', list(self.mismatched.values()))) if names]
         return '; '.join(parts) or 'nothing of it fits'
@@ -80,9 +81,3 @@ def _is_new(name: str, state_dict: Mapping[str, Tensor]) -> bool:
 
 def _shape(entries: Mapping[str, Tensor], name: str) -> str:
     return '×'.join(map(str, entries[name].shape)) or 'a number'
-
-
-def some(names: list[str], count: int = 3) -> str:
-    """The first ``count``, and how many more."""
-    rest = len(names) - count
-    return ', '.join(names[:count]) + (f' and {rest:,} more' if rest > 0 else '')

@@ -10,7 +10,8 @@ from sklearn.datasets import load_digits
 
 from mmkcla.cli import main
 from mmkcla.errors import UserError
-from mmkcla.runtime.config import load_config, prepare_hosts
+from mmkcla.runtime.config import load_config
+from mmkcla.runtime.hosts import prepare_hosts
 from mmkcla.runtime.inference.base import build_model
 
 

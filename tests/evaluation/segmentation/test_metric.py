@@ -307,7 +307,7 @@ def test_only_the_worst_keep_maps(tmp_path):
     assert not any(isinstance(value, (torch.Tensor, np.ndarray)) for record in metric.results
                    for key, value in record.items() if key != 'codes')
     metric.evaluate(6)
-    assert not metric.results and not metric._worst
+    assert not metric.results and not metric.report.worst
 
 
 # -- several processes -----------------------------------------------------------------------------------------------

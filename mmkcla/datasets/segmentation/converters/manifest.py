@@ -10,6 +10,8 @@ from mmkcla.datasets.segmentation.converters.layout import Problem
 from mmkcla.errors import UserError
 from mmkcla.utils.files import already_there
 
+from ....utils.text import one_line
+
 MANIFEST = 'manifest.json'
 PROBLEMS = 'problems.txt'
 FORMAT = 'mmkcla binary segmentation 1'
@@ -48,7 +50,7 @@ def read_manifest(folder: str | os.PathLike) -> dict | None:
     except OSError as error:
         raise UserError(f'cannot read {path}: {error.strerror or error}') from None
     except ValueError as error:
-        raise UserError(f'cannot read {path}: it is damaged ({" ".join(str(error).split())})') from None
+        raise UserError(f'cannot read {path}: it is damaged ({one_line(error)})') from None
     if not isinstance(content, dict) or content.get('format') != FORMAT:
         raise UserError(f'{path} is not the manifest of a prepared data set ("format": "{FORMAT}")')
     files = content.get('files')

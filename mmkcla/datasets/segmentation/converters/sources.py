@@ -17,6 +17,8 @@ from pathlib import Path
 
 from mmkcla.errors import UserError
 
+from ....utils.text import one_line
+
 MAX_BYTES = 512 * 2**20  # of one file; the largest image of the data sets here has 30 MB
 _DEPTH = 5  # how many folders down a source is searched
 _JUNK = {'__macosx', 'thumbs.db', 'desktop.ini'}
@@ -196,7 +198,7 @@ def _published(stem: str) -> str:
 
 
 def _damaged(path: Path, error: BaseException) -> UserError:
-    return UserError(f'the zip file {path} is damaged or cut off ({" ".join(str(error).split()) or "no data"}); '
+    return UserError(f'the zip file {path} is damaged or cut off ({one_line(error) or "no data"}); '
                      'download it again')
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from mmkcla.errors import UserError
 from mmkcla.utils.images import IMAGE_SUFFIXES
 
+from ....utils.text import one_line
+
 SPLITS = ('train', 'val', 'test')
 # Sizes of the legacy 7:3 protocol where they are not the rounded ones: 70 % of 2,150 (ISIC 2017) are 1,505.
 _LEGACY = {((7, 3), 2150): (1500, 650)}
@@ -127,7 +129,7 @@ def _entries(path: Path) -> Iterator[tuple[str, str, str]]:
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f'cannot read {path}: {" ".join(str(error).split())}') from None
+        raise UserError(f'cannot read {path}: {one_line(error)}') from None
 
 
 def _without_twins(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:

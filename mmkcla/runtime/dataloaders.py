@@ -1,0 +1,33 @@
+"""Settings of the dataloaders that depend on the machine."""
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+
+def tidy_dataloaders(config: 'Config', host: str | None) -> None:
+    """Settings of the dataloaders that would fail or warn on this machine, and the collation mmpretrain expects."""
+    from mmengine.device import get_device
+    for split in ('train', 'val', 'test'):
+        loader = config.get(f'{split}_dataloader')
+        if not loader:
+            continue
+        if loader.get('num_workers', 0) == 0:  # torch refuses it, as after --cfg-options …num_workers=0
+            loader['persistent_workers'] = False
+            loader.pop('prefetch_factor', None)
+        if get_device() == 'cpu':
+            loader['pin_memory'] = False
+        if host == 'mmpretrain':
+            loader.setdefault('collate_fn', dict(type='default_collate'))
+        _name_unreadable_images(loader)
+
+
+def _name_unreadable_images(part: Any) -> None:
+    """Put mmkcla's loader, equal but for its errors, wherever a pipeline has mmcv's."""
+    if isinstance(part, dict):
+        if part.get('type') in ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile'):
+            part['type'] = 'mmkcla.LoadImageFromFile'
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        for entry in part:
+            _name_unreadable_images(entry)

@@ -1,0 +1,61 @@
+"""Predicting on many images, and writing what comes of it."""
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from ...errors import UserError
+from ..inputs import picture_names
+from .images import write_image
+
+if TYPE_CHECKING:
+    from .base import Predictor
+
+
+def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
+                batch_size: int) -> tuple[list[dict], list[dict]]:
+    """Predict on ``images`` and write the pictures.
+
+    Returns:
+        The entries of the images done, and of those that could not be read or predicted on (file and reason).
+    """
+    done: list[dict] = []
+    failed: list[dict] = []
+    names = picture_names(images)
+
+    def fail(path: Path, error: UserError) -> None:
+        line = str(error) if str(path) in str(error) else f'{path}: {error}'
+        failed.append(dict(file=str(path), reason=line))
+        print(f'error: {line}', file=sys.stderr)
+
+    def finish(batch: list[tuple[Path, Any, dict]]) -> None:
+        try:
+            samples = predictor.predict([data for _, _, data in batch])
+        except UserError as error:
+            if len(batch) == 1:
+                fail(batch[0][0], error)
+            for one in batch if len(batch) > 1 else ():  # one of them is to blame: the others are still done
+                finish([one])
+            return
+        for (file, image, _), sample in zip(batch, samples, strict=True):
+            picture, (height, width) = names[file], image.shape[:2]
+            stem = Path(picture).stem
+            entry = dict(file=str(file), width=width, height=height, picture=picture,
+                         **predictor.files(sample, out_dir, stem))
+            write_image(out_dir / picture, predictor.draw(image, sample))
+            done.append(entry | dict(predictions=predictor.record(sample, out_dir, stem)))
+
+    batch: list[tuple[Path, Any, dict]] = []
+    with tqdm(total=len(images), unit='image', disable=None) as progress:
+        for number, path in enumerate(images, start=1):
+            try:
+                batch.append((path, *predictor.load(path)))
+            except UserError as error:
+                fail(path, error)
+                progress.update()
+            if batch and (len(batch) == batch_size or number == len(images)):
+                finish(batch)
+                progress.update(len(batch))
+                batch = []
+    return done, failed

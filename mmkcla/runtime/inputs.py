@@ -1,0 +1,56 @@
+"""The images that a command is given, and the names of their pictures."""
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import UserError
+from ..utils.images import IMAGE_SUFFIXES
+
+
+def find_images(inputs: list[str]) -> list[Path]:
+    """The images that the inputs name: files as they are, folders for the images in them, patterns where no shell did.
+
+    Raises:
+        UserError: an input does not exist, or a folder has no images.
+    """
+    images: list[Path] = []
+    for name in inputs:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+            if not inside:
+                deeper = next((file.parent for file in path.rglob('*') if file.suffix.lower() in IMAGE_SUFFIXES), None)
+                hint = f'; there are some in {deeper}' if deeper else ''
+                raise UserError(f'no images in {path} (looked for {" ".join(IMAGE_SUFFIXES)}){hint}')
+            images += inside
+        elif path.is_file():
+            images.append(path)
+        elif any(mark in name for mark in '*?[') and (matches := sorted(glob.glob(name))):
+            images += map(Path, matches)
+        else:
+            raise UserError(f'no such image or folder: {name}')
+    return list(dict.fromkeys(images))
+
+
+def picture_names(images: list[Path]) -> dict[Path, str]:
+    """A name for each image's picture: its own (JPEG stays JPEG, the rest becomes PNG), numbered where it would collide
+    with another's picture or with one of the files beside it (``x_mask.png``)."""
+    taken: set[str] = set()
+    names = {}
+    for path in images:
+        suffix = '.jpg' if path.suffix.lower() in ('.jpg', '.jpeg') else '.png'
+        for stem in _numbered(path.stem):
+            wanted = {f'{stem}{part}'.casefold() for part in ('', '_mask', '_probability')}
+            if not wanted & taken:
+                break
+        taken |= wanted
+        names[path] = stem + suffix
+    return names
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f'{stem}_{number}'
+        number += 1

@@ -1,0 +1,45 @@
+"""Finding the checkpoint that a training resumes from."""
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..utils.text import note
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+
+def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
+    """Point the runner at the checkpoint to go on from; ``'auto'`` with none in the work dir starts anew."""
+    checkpoint = find_resumable(work_dir) if wanted == 'auto' else wanted
+    if checkpoint is None:
+        note(f'--resume: no checkpoint in {work_dir}; starting from the beginning')
+        return
+    config.resume = True
+    config.load_from = str(checkpoint)
+
+
+def find_resumable(work_dir: Path) -> Path | None:
+    """The newest whole checkpoint of a work dir: the one ``last_checkpoint`` names, else that of the highest number.
+
+    A named one that lies elsewhere comes last.
+
+    Damaged ones are passed over with a line.
+    """
+    numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
+                if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)', path.stem))}
+    candidates = [numbered[number] for number in sorted(numbered, reverse=True)]
+    try:
+        named = Path((work_dir / 'last_checkpoint').read_text(encoding='utf-8').strip())
+    except (OSError, UnicodeDecodeError):
+        named = None
+    if named and named.name:
+        # the folder may have been moved or copied since: its own files come first
+        candidates = [work_dir / named.name, *candidates, named]
+    for path in dict.fromkeys(candidates):
+        if path.is_file() and zipfile.is_zipfile(path):
+            return path
+        if path.exists():
+            note(f'--resume: {path} is damaged; passed over')
+    return None

@@ -1,0 +1,233 @@
+"""Training and testing a config with several seeds, each in processes of its own."""
+import os
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import UserError
+from ...utils.text import note, one_line
+from ...weights.reading import read_checkpoint
+from ..config import check_writable, load_config, require_parts
+from ..processes import run_checked, stoppable
+from ..resume import find_resumable
+from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, training_parts
+from .report import write_results
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+
+@dataclass
+class SeedOptions:
+    """What ``mmkcla seeds`` is asked for; the names are those of its options."""
+
+    config: str
+    seeds: list[int]
+    cfg_options: list[str] = field(default_factory=list)
+    work_dir: str | None = None
+    no_checks: bool = False
+    launcher: str = 'none'
+    gpus: int | None = None
+    amp: bool = False
+    auto_scale_lr: bool = False
+    tta: bool = False
+    checkpoint: str = 'best'
+    test_only: bool = False
+    dry_run: bool = False
+
+
+def check_options(options: SeedOptions) -> None:
+    """Refuse what cannot work before anything is read.
+
+    Raises:
+        UserError: naming the option.
+    """
+    for seed in options.seeds:
+        if not 0 <= seed < 2**32:
+            raise UserError(f'--seeds: a seed is from 0 to 4294967295, got {seed}')
+        if options.seeds.count(seed) > 1:
+            raise UserError(f'--seeds: {seed} is given more than once')
+    if 'RANK' in os.environ and 'WORLD_SIZE' in os.environ:
+        raise UserError('start it alone, not under torchrun: with --launcher pytorch --gpus N it starts torchrun for '
+                        'each training')
+    if options.gpus is not None and options.launcher == 'none':
+        raise UserError('--gpus goes with --launcher (pytorch, on one machine)')
+    if options.gpus is not None and options.gpus < 1:
+        raise UserError(f'--gpus must be at least 1, got {options.gpus}')
+
+
+def work_dir_of(options: SeedOptions, config: 'Config') -> Path:
+    """The folder of the seeds: the argument, else the config's, else ``work_dirs/<config>``."""
+    return Path(options.work_dir or config.get('work_dir') or Path('work_dirs') / Path(config.filename).stem)
+
+
+def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
+    """Train and test what is not done yet, keeping ``results.csv`` and ``results.md`` up to date.
+
+    Returns:
+        What came of each seed (pending all of them in a dry run), then of the seeds of other calls that are done with
+        the same training and test; and notes for the report.
+    """
+    check_options(options)
+    config = load_config(options.config, options.cfg_options)
+    require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader',
+                           'test_evaluator', 'test_cfg'), 'trained and tested')
+    if options.launcher != 'none' and options.gpus is None:
+        options.gpus = _devices()
+
+    work_dir = work_dir_of(options, config)
+    training = training_parts(config, amp=options.amp, auto_scale=options.auto_scale_lr,
+                              processes=options.gpus if options.launcher != 'none' else None)
+    test = fingerprint(test_parts(config, training=fingerprint(training), checkpoint=options.checkpoint,
+                                  tta=options.tta))
+    folders = [SeedFolder(work_dir, seed) for seed in options.seeds]
+    for folder in folders:
+        if folder.record or not options.test_only:
+            folder.check(training)
+    if (sampler := config.train_dataloader.get('sampler') or {}).get('seed') is not None:
+        note(f'train_dataloader.sampler.seed is {sampler["seed"]} in the config: every seed sees the images in the '
+             'same order')
+    if options.dry_run:
+        for folder in folders:
+            print('\n'.join(plan(options, config, folder, test)))
+        return [SeedResult(folder.seed) for folder in folders], []
+
+    check_writable(work_dir, '--work-dir')
+    results = [folder.result() if folder.tested(test) and not options.test_only else SeedResult(folder.seed)
+               for folder in folders]
+    others = [folder.result() for folder in other_seeds(work_dir, options.seeds) if folder.tested(test)]
+    kind = 'best' if options.checkpoint == 'best' and _save_best(config) else 'last'
+    changed = f' --cfg-options {shlex.join(options.cfg_options)}' if options.cfg_options else ''
+    notes = [f'config {options.config}{changed}',
+             f'test: {"test-time augmentation" if options.tta else "plain"}, {kind} checkpoint',
+             f'fingerprints: training {fingerprint(training)}, test {test}']
+    with stoppable():
+        for number, (folder, result) in enumerate(zip(folders, results, strict=True), start=1):
+            if result.status == 'done':
+                print(f'seed {folder.seed} ({number} of {len(folders)}): done before', flush=True)
+                continue
+            print(f'seed {folder.seed} ({number} of {len(folders)}): {folder.path}', flush=True)
+            try:
+                run_seed(options, config, folder, training, test, result)
+            except UserError as error:
+                result.status = one_line(error)
+                print(f'error: seed {folder.seed}: {result.status}', file=sys.stderr)
+            write_results(work_dir, Path(config.filename).stem, [*results, *others], notes)
+    return [*results, *others], notes
+
+
+def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', training: dict, test: str,
+             result: 'SeedResult') -> None:
+    """Train a seed to its end if need be, test it, and fill in ``result``.
+
+    Raises:
+        UserError: a process failed, or there is nothing to test.
+    """
+    if options.test_only:
+        if folder.record and not folder.trained:
+            raise UserError(f'the training in {folder.path} has not come to its end; start without --test-only')
+        if not folder.has_checkpoints():
+            raise UserError(f'no checkpoints in {folder.path}')
+    elif not folder.trained:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.update(trained=False, training=training)
+        run_checked(train_command(options, folder), 'training')
+        folder.update(trained=True)
+    checkpoint = choose_checkpoint(folder.path, _save_best(config), options.checkpoint)
+    if checkpoint is None:
+        raise UserError(f'the training left no checkpoint in {folder.path}')
+    if folder.record:
+        folder.update(test=None)  # the metrics that are there are not of this test
+    run_checked(test_command(options, folder, str(checkpoint)), 'test')
+    if not folder.metrics:
+        raise UserError(f'the test left no metrics in {folder.path}')
+    if folder.record:  # what was trained by hand gets none: it is not known to be of this config
+        folder.update(test=test, checkpoint=checkpoint.name)
+    result.status, result.checkpoint, result.metrics = 'done', checkpoint.name, folder.metrics
+
+
+def train_command(options: SeedOptions, folder: 'SeedFolder') -> list[str]:
+    """The training of a seed, resumed if it has begun."""
+    return [*_launched(options), 'train', options.config, '--seed', str(folder.seed), '--work-dir', str(folder.path),
+            *(['--resume'] if folder.has_checkpoints() else []),
+            *(['--amp'] if options.amp else []), *(['--auto-scale-lr'] if options.auto_scale_lr else []),
+            *_common(options)]
+
+
+def test_command(options: SeedOptions, folder: 'SeedFolder', checkpoint: str) -> list[str]:
+    """The test of a checkpoint."""
+    return [*_launched(options), 'test', options.config, checkpoint, '--work-dir', str(folder.path),
+            *(['--tta'] if options.tta else []), *_common(options)]
+
+
+def _launched(options: SeedOptions) -> list[str]:
+    processes = str(options.gpus)
+    return {
+        'none': [sys.executable],
+        'pytorch': [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', processes],
+        'slurm': ['srun', '--kill-on-bad-exit=1', '--ntasks', processes, sys.executable],
+        'mpi': ['mpirun', '-np', processes, sys.executable],
+    }[options.launcher] + ['-m', 'mmkcla']
+
+
+def _common(options: SeedOptions) -> list[str]:
+    return [*(['--launcher', options.launcher] if options.launcher != 'none' else []),
+            *(['--no-checks'] if options.no_checks else []),
+            *(['--cfg-options', *options.cfg_options] if options.cfg_options else [])]
+
+
+def plan(options: SeedOptions, config: 'Config', folder: 'SeedFolder', test: str) -> list[str]:
+    """What would be run for a seed, as lines for a shell (the name of a checkpoint to come as a pattern)."""
+    if folder.tested(test) and not options.test_only:
+        return [f'# seed {folder.seed}: done before']
+    lines = [f'# seed {folder.seed}']
+    checkpoint = None
+    if options.test_only or folder.trained:
+        checkpoint = choose_checkpoint(folder.path, _save_best(config), options.checkpoint)
+    else:
+        lines.append(shlex.join(train_command(options, folder)))
+    pattern = 'best_*.pth' if _save_best(config) and options.checkpoint == 'best' else '(last checkpoint)'
+    return [*lines, shlex.join(test_command(options, folder, str(checkpoint or folder.path / pattern)))]
+
+
+def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path | None:
+    """The checkpoint to test.
+
+    Args:
+        folder: the seed's.
+        save_best: the metric by which the training kept its best checkpoint; None: it did not.
+        which: ``'best'`` or ``'last'``.
+
+    Returns:
+        The best one as the last one names it (a crash may leave others that look like it behind); where there is none,
+        the last one; None without any.
+    """
+    last = find_resumable(folder)
+    if which == 'last' or not save_best:
+        return last
+    named: list[Path] = []
+    if last is not None:
+        known = (read_checkpoint(last).get('message_hub') or {}).get('runtime_info') or {}
+        recorded = known.get(f'best_ckpt_{save_best}') or known.get('best_ckpt')
+        named = [folder / Path(recorded).name, Path(recorded)] if recorded else []
+    metric = '*' if save_best == 'auto' else save_best.replace('/', '_')
+    by_name = sorted(folder.glob(f'best_{metric}_*.pth'), key=lambda path: path.stat().st_mtime, reverse=True)
+    best = next((path for path in [*named, *by_name] if path.is_file()), None)
+    if best is None and last is not None:
+        note(f'no best checkpoint in {folder} (was there a validation?); the last one, {last.name}, is tested')
+    return best or last
+
+
+def _save_best(config: 'Config') -> str | None:
+    """The metric of the config's ``save_best``; the first one of several."""
+    wanted = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
+    return (wanted[0] if wanted else None) if isinstance(wanted, (list, tuple)) else wanted
+
+
+def _devices() -> int:
+    import torch
+    if count := torch.cuda.device_count():
+        return count
+    raise UserError('--launcher needs --gpus N here: the number of processes (torch finds no GPU)')

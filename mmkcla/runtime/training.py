@@ -1,0 +1,109 @@
+"""What is checked and added before a training starts."""
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..utils.text import note
+from .config import section
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+
+def check_numbers(config: 'Config') -> None:
+    """See that what counts images and iterations can.
+
+    Raises:
+        UserError: naming the first entry of the config that cannot.
+    """
+    least = {f'{split}_dataloader.{name}': low for split in ('train', 'val', 'test')
+             for name, low in (('batch_size', 1), ('num_workers', 0))}
+    least |= {f'train_cfg.{name}': 1 for name in ('max_iters', 'max_epochs', 'val_interval')}
+    for place, low in least.items():
+        part, _, name = place.partition('.')
+        value = (config.get(part) or {}).get(name)
+        if value is not None and not (isinstance(value, int) and value >= low):
+            raise UserError(f'{place}={value!r} must be a whole number of at least {low}')
+
+
+def check_preprocessor(config: 'Config') -> None:
+    """See that mmseg's preprocessor knows how to make images of one size, which it asks for at the first batch.
+
+    Raises:
+        UserError: it has both a size and a divisor, or neither.
+    """
+    place = 'model.data_preprocessor' if config.model.get('data_preprocessor') else 'data_preprocessor'
+    part = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}
+    if not _is_named(part, 'SegDataPreProcessor'):
+        return
+    size, divisor = part.get('size'), part.get('size_divisor')
+    if (size is None) == (divisor is None):
+        raise UserError(f'{place} has {"neither size nor" if size is None else "both size and"} size_divisor; give one '
+                        f'of them: --cfg-options {place}.size=(256,256) {place}.size_divisor=None pads a batch to '
+                        f'height and width, {place}.size=None {place}.size_divisor=32 to a multiple')
+
+
+def use_amp(config: 'Config') -> None:
+    """Make the optimizer's wrapper one of mixed precision.
+
+    Raises:
+        UserError: there is no accelerator, or the config has a wrapper of another kind.
+    """
+    from mmengine.device import get_device
+    if get_device() == 'cpu':
+        raise UserError('--amp needs a GPU; this machine has none that torch can use')
+    wrapper = config.optim_wrapper
+    kind = wrapper.get('type', 'OptimWrapper')
+    if kind == 'OptimWrapper':
+        wrapper.type = 'AmpOptimWrapper'
+        wrapper.setdefault('loss_scale', 'dynamic')
+    elif kind != 'AmpOptimWrapper':
+        raise UserError(f'--amp replaces OptimWrapper, but optim_wrapper.type is {kind!r} in the config')
+
+
+def set_learning_rate(config: 'Config', scale: bool) -> None:
+    """Switch on the scaling of the learning rate, or say that this run's batch is not the one it was chosen for.
+
+    Raises:
+        UserError: scaling is asked for, and the config does not say for which batch its learning rate is.
+    """
+    from mmengine.dist import get_world_size
+    rule = config.get('auto_scale_lr') or {}
+    base = rule.get('base_batch_size')
+    if scale and base is None:
+        raise UserError('--auto-scale-lr: the config does not say for which batch its learning rate is; add '
+                        'auto_scale_lr = dict(base_batch_size=16), the number of images an iteration on all GPUs')
+    if scale:
+        config.auto_scale_lr.enable = True
+    batch = config.train_dataloader.get('batch_size')
+    if base and batch and not rule.get('enable') and not scale and batch * get_world_size() != base:
+        note(f"the config's learning rate is for {base} images an iteration, this run has {batch * get_world_size()}; "
+             '--auto-scale-lr adapts it')
+
+
+def add_outputs(config: 'Config') -> None:
+    """Add what every training here leaves behind: whole checkpoints, curves, TensorBoard, a line of progress."""
+    hooks = section(config, 'default_hooks')
+    if hooks.get('checkpoint', True):  # None switches a default hook off
+        checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
+        if _is_named(checkpoint, 'CheckpointHook'):
+            checkpoint['type'] = 'mmkcla.AtomicCheckpointHook'
+    iterations = config.train_cfg.get('max_iters')
+    if iterations and hooks.get('logger', True):  # else a short training ends before its first line
+        logger = section(hooks, 'logger', dict(type='LoggerHook'))
+        logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
+
+    custom = list(config.get('custom_hooks') or [])
+    if not any(_is_named(hook, 'CurvesHook') for hook in custom):
+        custom.append(dict(type='mmkcla.CurvesHook'))
+    config.custom_hooks = custom
+
+    visualizer = section(config, 'visualizer', dict(type='Visualizer'))
+    backends = list(visualizer.get('vis_backends') or [dict(type='LocalVisBackend')])
+    if not any(_is_named(backend, 'TensorboardVisBackend') for backend in backends):
+        backends.append(dict(type='TensorboardVisBackend'))
+    visualizer['vis_backends'] = backends
+
+
+def _is_named(part: Any, name: str) -> bool:
+    kind = part.get('type') if hasattr(part, 'get') else type(part)
+    return (kind if isinstance(kind, str) else getattr(kind, '__name__', '')).split('.')[-1] == name
