@@ -1,6 +1,8 @@
-"""The medical data sets of two classes, as the converters write them."""
+"""Data sets of two classes, as the converters write them."""
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,32 +11,51 @@ from mmseg.datasets import BaseSegDataset
 from ...errors import UserError
 from ...registry import DATASETS
 from ...utils.images import IMAGE_SUFFIXES
+from ...utils.text import listed
+from .converters.folds import names_of_fold
+
+DEFAULT = dict(classes=('background', 'foreground'), palette=[[0, 0, 0], [255, 160, 0]])
 
 
+@DATASETS.register_module()
 class BinarySegDataset(BaseSegDataset):
-    """Images and PNG masks of the same name, in two folders.
+    """Images and PNG masks (0 and 1) of the same name, in two folders.
 
     Args:
         data_root: the folder that a converter wrote.
         split: ``'train'``, ``'val'`` or ``'test'``: stands for
             ``data_prefix=dict(img_path='images/<split>', seg_map_path='masks/<split>')``.
+        fold: of a data set prepared with folds: ``split='val'`` is this fold of the training images, and
+            ``split='train'`` the others.
+        metainfo: ``dict(classes=('background', <name>))``; default: ``('background', 'foreground')``.
         kwargs: of mmseg's ``BaseSegDataset``.
 
     Raises:
-        UserError: if there are no images, or an image has no mask.
+        UserError: if there are no images, an image has no mask, there is no such fold, or the classes are not two.
     """
 
     METAINFO: ClassVar[dict] = {}
 
-    def __init__(self, data_root: str | None = None, split: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, data_root: str | None = None, split: str | None = None, fold: int | None = None,
+                 metainfo: dict | None = None, **kwargs: Any) -> None:
+        self.fold, self.split = fold, split
+        if fold is not None and (split not in ('train', 'val') or data_root is None):
+            raise UserError(f"{type(self).__name__}: fold={fold} needs data_root and split='train' or 'val', got "
+                            f'data_root={data_root!r} and split={split!r}')
         if split is not None:
-            kwargs['data_prefix'] = dict(img_path=f'images/{split}', seg_map_path=f'masks/{split}')
-        super().__init__(data_root=data_root, **kwargs)
+            folder = split if fold is None else 'train'
+            kwargs['data_prefix'] = dict(img_path=f'images/{folder}', seg_map_path=f'masks/{folder}')
+        if 'classes' not in self.METAINFO:
+            metainfo = {**DEFAULT, **(metainfo or {})}
+        refuse_other_than_two(self._load_metainfo(copy.deepcopy(metainfo))['classes'], type(self).__name__)
+        super().__init__(data_root=data_root, metainfo=metainfo, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Pair images and masks by their names."""
         images, masks = Path(self.data_prefix['img_path']), self.data_prefix.get('seg_map_path')
         found = sorted(path for path in images.glob('*') if path.suffix.lower() in IMAGE_SUFFIXES)
+        if self.fold is not None:
+            found = self._of_fold(found)
         if not found:
             raise UserError(f'{type(self).__name__}: no images ({" ".join(IMAGE_SUFFIXES)}) in {images}'
                             + ('' if images.is_dir() else ', which does not exist')
@@ -52,6 +73,23 @@ class BinarySegDataset(BaseSegDataset):
                 raise UserError(f'{type(self).__name__}: {len(bare)} of {len(found)} images have no mask in {masks} '
                                 f'({", ".join(bare[:3])}{", …" if len(bare) > 3 else ""})')
         return data
+
+    def _of_fold(self, found: list[Path]) -> list[Path]:
+        names, everything = names_of_fold(self.data_root, self.fold, self.split)
+        if lost := sorted(everything.symmetric_difference(path.stem for path in found)):
+            raise UserError(f'{type(self).__name__}: the folds of {self.data_root} are not of its training images: '
+                            f'{listed(lost)}; prepare it again with --overwrite')
+        return [path for path in found if path.stem in names]
+
+
+def refuse_other_than_two(classes: Sequence[str], where: str) -> None:
+    """Raise a :class:`UserError` unless there are two classes."""
+    if isinstance(classes, str):
+        raise UserError(f"{where}: metainfo.classes is the string {classes!r}; write "
+                        f"classes=('background', {classes!r})")
+    if len(classes) != 2:
+        raise UserError(f'{where}: {len(classes)} classes ({listed(classes, 5)}), but it is for two, background and '
+                        "foreground; for more use mmseg's BaseSegDataset with IoUMetric (docs/own-data.md)")
 
 
 @DATASETS.register_module()

@@ -6,6 +6,7 @@ from pathlib import Path
 from ...errors import UserError
 from ...registry import DATA_CHECKS
 from ..check import Dataset
+from .converters.folds import names_of_fold
 from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
@@ -23,17 +24,22 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
         UserError: the first problem, and how many there are.
     """
     config, where = dataset.config, dataset.where
-    root, split = config.get('data_root'), config.get('split')
+    root, split, fold = config.get('data_root'), config.get('split'), config.get('fold')
     if not root or split is None:
         return  # folders of its own: the dataset itself says what is missing
     if not Path(root).is_dir():
         raise UserError(f'no data folder {root} ({where}.data_root); tools/dataset_converters make it')
+    if fold is not None and split in ('train', 'val'):
+        names_of_fold(root, fold, split)
+        split = 'train'
     folder = Path(root) / 'images' / split
     if not folder.is_dir():
         there = sorted(path.name for path in (Path(root) / 'images').glob('*') if path.is_dir())
         without = ''
         if split == 'val' and there:
             without = f'; without a val set (--split 7:3) train with --cfg-options {WITHOUT_VAL}'
+        if split == 'train' and there:
+            without = '; it is for testing only, a training needs another data set'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
     if Path(root) not in dataset.cache:
         dataset.cache[Path(root)] = verify_once(Path(root))

@@ -47,6 +47,8 @@ def decode(data: bytes, what: str) -> Image.Image:
         if isinstance(error, UnidentifiedImageError):
             text = f'not a {", ".join(FORMATS)} file' if data else 'empty file'
         raise PixelError(f'corrupt {what}', text) from None
+    if picture.format not in ('JPEG', 'MPO') and (frames := getattr(picture, 'n_frames', 1)) > 1:
+        raise PixelError(f'several frames in one {what}', f'{frames}; save each as a file of its own')
     # Decoders fill in what is missing at the very end; the loader of a training refuses such files.
     if (problem := image_problem(data)) is not None:
         raise PixelError(f'corrupt {what}', problem)
@@ -56,8 +58,14 @@ def decode(data: bytes, what: str) -> Image.Image:
 
 
 def upright_png(picture: Image.Image) -> bytes:
-    """The picture turned upright, as PNG without EXIF data; what PNG cannot hold (CMYK) becomes RGB."""
+    """The picture turned upright, as PNG without EXIF data; what PNG cannot hold (CMYK) becomes RGB.
+
+    Raises:
+        PixelError: it has more than 8 bits in a form that PNG cannot hold.
+    """
     picture = upright(picture)
+    if picture.mode[0] in 'IF' and picture.mode not in _PNG_MODES:
+        raise PixelError('image that PNG cannot hold', f'mode {picture.mode}; save it as grey of 8 or 16 bits')
     buffer = io.BytesIO()
     clean = picture if picture.mode in _PNG_MODES else picture.convert('RGB')
     clean.info = {key: value for key, value in clean.info.items() if key == 'transparency'}
@@ -91,8 +99,8 @@ def grey(mask: Image.Image) -> np.ndarray:
     return np.asarray(colour.convert('L'))
 
 
-def mask_png(foreground: np.ndarray) -> bytes:
-    """A bool mask ``(H, W)`` as 8-bit PNG of the values 0 and 1."""
+def mask_png(labels: np.ndarray) -> bytes:
+    """Labels ``(H, W)``, bool or uint8, as 8-bit PNG of one channel."""
     buffer = io.BytesIO()
-    Image.fromarray(foreground.astype(np.uint8)).save(buffer, 'PNG', compress_level=3)  # 6 takes thrice the time
+    Image.fromarray(labels.astype(np.uint8)).save(buffer, 'PNG', compress_level=3)  # 6 takes thrice the time
     return buffer.getvalue()

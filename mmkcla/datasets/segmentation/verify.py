@@ -1,4 +1,4 @@
-"""Check a prepared data set of two classes before a training: every file, or the quick part of it.
+"""Check a prepared segmentation data set before a training: every file, or the quick part of it.
 
 Works on what the converters write (``images/<split>``, ``masks/<split>``, ``manifest.json``), and on any folder of
 that layout; without a manifest there is nothing to compare contents with.
@@ -19,7 +19,15 @@ import numpy as np
 from PIL import Image
 
 from mmkcla.datasets.segmentation import masks as pixels
-from mmkcla.datasets.segmentation.converters.manifest import MANIFEST, OS_FILES, STAMP, read_manifest
+from mmkcla.datasets.segmentation.converters.folds import FOLDS, read_folds
+from mmkcla.datasets.segmentation.converters.manifest import (
+    MANIFEST,
+    OS_FILES,
+    STAMP,
+    extra_files,
+    label_values,
+    read_manifest,
+)
 from mmkcla.datasets.segmentation.converters.splits import SPLITS, names_digest
 from mmkcla.errors import UserError
 from mmkcla.utils.files import whole_file
@@ -87,9 +95,9 @@ def verify_once(root: str | os.PathLike) -> list[str]:
 
 def _fingerprint(root: Path) -> bytes:
     """Of the names, sizes and times of change of a data set's files."""
-    manifest = root / MANIFEST
-    sizes = {**_list(root / 'images'), **_list(root / 'masks'),
-             MANIFEST: manifest.stat().st_size if manifest.exists() else -1}
+    sizes = {**_list(root / 'images'), **_list(root / 'masks')}
+    for name in (MANIFEST, FOLDS):
+        sizes[name] = (root / name).stat().st_size if (root / name).exists() else -1
     digest = hashlib.sha256()
     for name, size in sizes.items():
         changed = (root / name).stat().st_mtime_ns if size >= 0 else 0
@@ -138,13 +146,15 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
     if manifest is not None:
         _compare_files(present, entries, report)
         _recount(manifest, report)
+        _check_extra(root, manifest, report)
+    values = label_values(manifest)
     listed = {entry[kind]: entry[f'{kind}_sha256'] for entry in entries for kind in ('image', 'mask')}
     if quick:
         spread = [pairs[i] for i in sorted({round(i) for i in np.linspace(0, len(pairs) - 1, SAMPLE)})] if pairs else []
-        results = run_parallel(partial(_inspect, root, {}, True, False), spread, workers, False)
+        results = run_parallel(partial(_inspect, root, {}, values, True, False), spread, workers, False)
         digests = {entry['image']: entry['image_sha256'] for entry in entries}
     else:
-        results = run_parallel(partial(_inspect, root, listed, False, near), pairs, workers, progress, 'verify')
+        results = run_parallel(partial(_inspect, root, listed, values, False, near), pairs, workers, progress, 'verify')
         digests = {pair[0]: result['sha256'] for pair, result in zip(pairs, results, strict=True)}
     for result in results:
         report.problems += result['problems']
@@ -232,7 +242,27 @@ def _recount(manifest: dict, report: Report) -> None:
                                        f'{_shown(right.get(split))} by the files it lists')
 
 
-def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: tuple[str, str]) -> dict[str, Any]:
+def _check_extra(root: Path, manifest: dict, report: Report) -> None:
+    """The files beside images and masks: sizes, and that the folds are of the training images."""
+    for name, size in extra_files(manifest).items():
+        path = root / name
+        if not path.is_file():
+            report.problems.append(f'{name}: is in the manifest, but not there')
+        elif path.stat().st_size != size:
+            report.problems.append(f'{name}: has {path.stat().st_size} bytes, {size} by the manifest')
+    if (root / FOLDS).is_file():
+        try:
+            folds = {name for fold in read_folds(root) for name in fold}
+        except UserError as error:
+            report.problems.append(f'{FOLDS}: {error}')
+            return
+        train = {entry['name'] for entry in manifest['files'] if entry['split'] == 'train'}
+        report.problems += [f'{FOLDS}: {name} is not of train' for name in folds - train]
+        report.problems += [f'{FOLDS}: lacks {name} of train' for name in train - folds]
+
+
+def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool, near: bool,
+             pair: tuple[str, str]) -> dict[str, Any]:
     """Look into one pair."""
     problems, result, size = [], {'sha256': None, 'empty': 0}, None
     try:
@@ -256,9 +286,10 @@ def _inspect(root: Path, listed: dict[str, str], quick: bool, near: bool, pair: 
             width, height = upright_size(mask)
             problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')
         values = pixels.grey(mask)
-        result['empty'] = int(not values.any())
-        if values.max(initial=0) > 1:
-            problems.append(f'{pair[1]}: {_wrong_values(np.unique(values).tolist())}')
+        found = np.flatnonzero(np.bincount(values.ravel(), minlength=256)).tolist()
+        result['empty'] = int(allowed == {0, 1} and found == [0])
+        if not allowed.issuperset(found):
+            problems.append(f'{pair[1]}: {_wrong_values(found, allowed)}')
     except pixels.PixelError as error:
         problems.append(f'{pair[1]}: {error.kind} ({error.detail})')
     except OSError as error:
@@ -273,8 +304,11 @@ def _read(root: Path, name: str, listed: dict[str, str], problems: list[str]) ->
     return data
 
 
-def _wrong_values(values: list[int]) -> str:
+def _wrong_values(values: list[int], allowed: set[int]) -> str:
     shown = ', '.join(map(str, values[:6])) + (', ...' if len(values) > 6 else '')
+    if allowed != {0, 1}:
+        *labels, ignore = sorted(allowed)
+        return f'the values {shown}, where 0 to {labels[-1]} and {ignore} ("ignore") are expected'
     if set(values) <= {0, 255}:
         return f'a 0/255 mask (values {shown}); 0 and 1 are expected, and 255 means "ignore" to mmseg'
     return f'the values {shown}, where 0 and 1 are expected'

@@ -147,13 +147,13 @@ def test_split_file_in_a_conversion(tmp_path):
 
 SLOW = '''
 import sys, time
-from mmkcla.datasets.segmentation.converters import medical
+from mmkcla.datasets.segmentation.converters import writing
 from mmkcla.datasets.segmentation.converters.isic import convert_isic2017
-work = medical._convert_pair
+work = writing._convert_pair
 def slow(*arguments):
     time.sleep(0.04)
     return work(*arguments)
-medical._convert_pair = slow
+writing._convert_pair = slow
 convert_isic2017(sys.argv[1], sys.argv[2], workers=2)
 '''
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from medical_files import DISC, IMAGES, MASKS, encode, hashes, isic, manifest, picture, write_zip
 
-from mmkcla.datasets.segmentation.converters import medical
+from mmkcla.datasets.segmentation.converters import writing
 from mmkcla.datasets.segmentation.converters.isic import convert_isic2017
 from mmkcla.datasets.segmentation.converters.kvasir import convert_kvasir_seg
 from mmkcla.errors import UserError
@@ -65,7 +65,7 @@ def test_a_killed_run_is_not_taken_up_with_files_that_changed(tmp_path, monkeypa
     for change, reused in ((lambda: None, 2), (lambda: (raw / IMAGES / 'b.jpg').write_bytes(picture(2)), 0)):
         out = tmp_path / f'out{reused}'
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(medical, 'write_manifest', lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(writing, 'write_manifest', lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
             convert_isic2017(raw, out)
         change()
         assert convert_isic2017(raw, out).reused == reused

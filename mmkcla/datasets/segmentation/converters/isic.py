@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from mmkcla.datasets.segmentation.converters.layout import Layout, Part
-from mmkcla.datasets.segmentation.converters.medical import Outcome, convert
+from mmkcla.datasets.segmentation.converters.medical import convert
+from mmkcla.datasets.segmentation.converters.writing import Outcome
 
 
 def _mask_name(stem: str) -> str:

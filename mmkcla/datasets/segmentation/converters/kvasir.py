@@ -5,7 +5,8 @@ import os
 from typing import Any
 
 from mmkcla.datasets.segmentation.converters.layout import Layout, Part
-from mmkcla.datasets.segmentation.converters.medical import Outcome, convert
+from mmkcla.datasets.segmentation.converters.medical import convert
+from mmkcla.datasets.segmentation.converters.writing import Outcome
 
 KVASIR_SEG = Layout(
     'kvasir_seg', 'Kvasir-SEG', (Part('all', 'images', 'masks'),), ('kvasir-seg',), split='8:1:1', drawn=('all',),

@@ -15,6 +15,7 @@ from ....utils.text import one_line
 MANIFEST = 'manifest.json'
 PROBLEMS = 'problems.txt'
 FORMAT = 'mmkcla binary segmentation 1'
+LABELS_FORMAT = 'mmkcla segmentation 1'  # of more classes, or with pixels to ignore
 STAMP = '.verified'  # of verify_once
 OS_FILES = {'.DS_Store', 'Thumbs.db', 'desktop.ini'}  # of which a folder is full on some systems; no data
 
@@ -24,7 +25,7 @@ def write_manifest(folder: Path, head: dict, problems: Sequence[Problem], files:
     listed = {'problems': [{'kind': problem.kind, 'file': problem.file, 'detail': problem.detail, 'kept': problem.kept}
                            for problem in problems], 'files': list(files)}
     parts = [f'{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}' for key, value in
-             {'format': FORMAT, **head}.items()]
+             {'format': LABELS_FORMAT if 'ignore_index' in head else FORMAT, **head}.items()]
     for key, entries in listed.items():
         lines = ',\n  '.join(json.dumps(entry, ensure_ascii=False) for entry in entries)
         parts.append(f'{json.dumps(key)}: [\n  {lines}\n ]' if lines else f'{json.dumps(key)}: []')
@@ -51,8 +52,9 @@ def read_manifest(folder: str | os.PathLike) -> dict | None:
         raise UserError(f'cannot read {path}: {error.strerror or error}') from None
     except ValueError as error:
         raise UserError(f'cannot read {path}: it is damaged ({one_line(error)})') from None
-    if not isinstance(content, dict) or content.get('format') != FORMAT:
+    if not isinstance(content, dict) or content.get('format') not in (FORMAT, LABELS_FORMAT):
         raise UserError(f'{path} is not the manifest of a prepared data set ("format": "{FORMAT}")')
+    _check_classes(content, path)
     files = content.get('files')
     if not isinstance(files, list) or not all(map(_valid, files)):
         raise UserError(f'{path} is damaged: its "files" are not as a converter writes them')
@@ -79,11 +81,32 @@ def _record(folder: Path) -> tuple[dict, dict[str, int | None]]:
     if content is None:
         raise FileNotFoundError
     files: dict[str, int | None] = {MANIFEST: None}
+    files.update(extra_files(content))
     if (folder / PROBLEMS).exists():  # only where something was found
         files[PROBLEMS] = None
     for entry in content['files']:
         files.update({entry[kind]: entry[f'{kind}_bytes'] for kind in ('image', 'mask')})
     return content.get('parameters') or {}, files
+
+
+def extra_files(content: dict) -> dict[str, int]:
+    """Files of a data set that are no images or masks (the names of its folds), with their sizes in bytes."""
+    extra = content.get('extra')
+    return extra if isinstance(extra, dict) and all(isinstance(size, int) for size in extra.values()) else {}
+
+
+def label_values(content: dict | None) -> set[int]:
+    """The values that masks may hold by the manifest; 0 and 1 without one."""
+    if content is None or content['format'] == FORMAT:
+        return {0, 1}
+    return {*range(len(content['classes'])), content['ignore_index']}
+
+
+def _check_classes(content: dict, path: Path) -> None:
+    classes = content.get('classes')
+    valid = isinstance(classes, list) and len(classes) > 1 and isinstance(content.get('ignore_index'), int)
+    if content['format'] == LABELS_FORMAT and not valid:
+        raise UserError(f'{path} is damaged: its "classes" and "ignore_index" are not as a converter writes them')
 
 
 def _valid(entry: object) -> bool:

@@ -51,7 +51,8 @@ class SourceFile:
         return self.parts[-1]
 
 
-def list_files(source: str | os.PathLike, archives: Collection[str], skip: Collection[Path] = ()) -> list[SourceFile]:
+def list_files(source: str | os.PathLike, archives: Collection[str], skip: Collection[Path] = (),
+               depth: int = _DEPTH) -> list[SourceFile]:
     """The files of a source, those in its zip files too, sorted by their paths.
 
     Left out are what operating systems leave behind (``__MACOSX``, ``._*``, ``.DS_Store``, ``Thumbs.db``) and all
@@ -63,6 +64,7 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
         archives: names (without ``.zip``; case does not matter, nor does the `` (1)`` that a browser adds) of the zip
             files to look into; others are left alone.
         skip: folders not to search.
+        depth: how many folders down to search.
 
     Raises:
         UserError: there is no such source; a zip file is damaged, encrypted, there twice, or has members that point
@@ -77,7 +79,7 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
     if not source.is_dir():
         raise UserError(f'no folder or zip file {source}; it is where the downloaded files are')
     found, opened = [], {}
-    for path, parts in _walk(source, {Path(os.path.realpath(folder)) for folder in skip}):
+    for path, parts in _walk(source, {Path(os.path.realpath(folder)) for folder in skip}, depth):
         stem, suffix = os.path.splitext(parts[-1])
         stem = _published(stem)
         if suffix.lower() != '.zip' or stem.casefold() not in wanted:
@@ -152,16 +154,17 @@ class Reader:
         return handles[path]
 
 
-def _walk(source: Path, skip: set[Path]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+def _walk(source: Path, skip: set[Path], depth: int) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """The plain files below ``source`` that are no junk, with their paths below it."""
     def fail(error: OSError) -> None:
         raise UserError(f'cannot read {error.filename}: {error.strerror}')
 
     for folder, folders, names in os.walk(source, followlinks=True, onerror=fail):
         parts = Path(folder).relative_to(source).parts
-        folders[:] = [] if len(parts) >= _DEPTH else sorted(
+        above = {Path(os.path.realpath(folder)), *Path(os.path.realpath(folder)).parents}  # a link to these is a circle
+        folders[:] = [] if len(parts) >= depth else sorted(
             name for name in folders
-            if not _junk([name]) and Path(os.path.realpath(os.path.join(folder, name))) not in skip)
+            if not _junk([name]) and Path(os.path.realpath(os.path.join(folder, name))) not in skip | above)
         for name in sorted(names):
             path = Path(folder, name)
             if not _junk([name]) and path.is_file():

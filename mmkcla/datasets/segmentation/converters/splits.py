@@ -71,13 +71,15 @@ def draw_split(names: Collection[str], ratio: tuple[int, ...], seed: int) -> dic
     return result
 
 
-def read_split_file(path: str | os.PathLike) -> dict[str, str]:
+def read_split_file(path: str | os.PathLike, folders: bool = False, train: bool = True) -> dict[str, str]:
     """Read which name is in which split. A name may have the suffix of an image (``a.jpg``), which is taken off.
 
     Args:
         path: lines of ``split``, white space and name (empty lines and ``#`` lines are left out); or a ``.json``
             file ``{"train": [...], "val": [...], "test": [...]}``; or a folder with ``train.txt``, ``val.txt``,
             ``test.txt``, a name a line. Val or test may be missing.
+        folders: keep the folders of a name (``p1/a.jpg`` is ``p1/a``, else ``a``).
+        train: whether there must be names for training.
 
     Raises:
         UserError: it cannot be read, an unknown split, a name or a split of JSON in two places, nothing for
@@ -87,12 +89,14 @@ def read_split_file(path: str | os.PathLike) -> dict[str, str]:
     for place, split, name in _entries(path):
         if split not in SPLITS:
             raise UserError(f'{place}: unknown split {split!r}; there are {", ".join(SPLITS)}')
-        name = _stem(name)
+        name = image_stem(name) if folders else image_stem(name).rpartition('/')[2]
         if name in result:
             raise UserError(f'{place}: {name} is there twice (before: {places[name]})')
         result[name], places[name] = split, place
-    if 'train' not in result.values():
+    if train and 'train' not in result.values():
         raise UserError(f'{path} names no image for train')
+    if not result:
+        raise UserError(f'{path} names no image')
     return result
 
 
@@ -147,7 +151,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-def _stem(name: str) -> str:
-    name = name.replace('\\', '/').rsplit('/', 1)[-1]
+def image_stem(name: str) -> str:
+    """``p1/a`` of ``p1/a.jpg`` or ``p1\\a.jpg``; other dots are part of the name."""
+    name = name.replace('\\', '/')
     stem, dot, suffix = name.rpartition('.')
     return stem if f'{dot}{suffix}'.lower() in IMAGE_SUFFIXES else name
