@@ -1,4 +1,4 @@
-"""``python -m mmkcla`` is the command ``mmkcla``."""
+"""Run ``mmkcla`` as ``python -m mmkcla``."""
 import sys
 
 from .cli import main

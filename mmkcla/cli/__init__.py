@@ -1,6 +1,6 @@
-"""The command ``mmkcla``: one sub-command a module, each with ``SUMMARY``, ``add_arguments`` and ``run``.
+"""The ``mmkcla`` command. Each sub-command is a module with ``SUMMARY``, ``add_arguments`` and ``run``.
 
-Nothing heavy is imported before a sub-command runs, so ``--help`` answers at once.
+Heavy packages are imported only when a sub-command runs, so ``--help`` is fast.
 """
 import argparse
 import importlib
@@ -13,7 +13,7 @@ COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'analyse', 'b
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of ``mmkcla`` with all its sub-commands."""
+    """Build the parser of ``mmkcla`` with all sub-commands."""
     parser = argparse.ArgumentParser(prog='mmkcla', description='Layer attention for OpenMMLab.')
     parser.add_argument('--version', action='version', version=f'mmkcla {__version__}')
     commands = parser.add_subparsers(dest='command', required=True, metavar='command')
@@ -23,17 +23,17 @@ def build_parser() -> argparse.ArgumentParser:
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(command)
         command.add_argument('--traceback', action='store_true',
-                             help='show the stack of an error (or set MMKCLA_TRACEBACK=1)')
+                             help='show the traceback of an error (or set MMKCLA_TRACEBACK=1)')
         command.set_defaults(run=module.run)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``mmkcla`` with ``argv`` (the process's arguments by default).
+    """Run ``mmkcla`` with ``argv`` (default: the arguments of the process).
 
     Returns:
-        The exit code: 0; 1 if part of the work could not be done; 2 for an error the user can mend (one line on
-        stderr). Errors of the program itself are raised.
+        The exit code: 0 on success, 1 if part of the work failed, 2 for an error that the user can fix (one line on
+        stderr). Internal errors are raised.
     """
     args = build_parser().parse_args(argv)
     return guarded(args.run, args, args.traceback)

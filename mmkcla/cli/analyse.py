@@ -1,14 +1,14 @@
-"""Analyses of layer attentions.
+"""Analyse layer attention.
 
-keys      how alike the keys of a stage's layers are
-decay     the share of each earlier layer in each layer's output
-weights   the layer weights as a heat map, temperatures and Φ per head, gates per image
-cost      parameters, MACs, memory and time of all methods against the depth
-flops     parameters and MACs of the models of configs, without their data
+keys      similarity of the keys of the layers of a stage
+decay     contribution of each earlier layer to the output of each layer
+weights   heat map of the layer weights, temperatures and Φ per head, gates per image
+cost      parameters, MACs, memory and time of all methods versus depth
+flops     parameters and MACs of the models of configs; no data needed
 
-Each writes CSV and a picture (flops: CSV and Markdown) into its folder, and prints what they say. The first three take
-any config with layer attention in its backbone and images; without --checkpoint the weights are random, and everything
-says so. docs/analysis.md explains the columns.
+Each analysis writes CSV files and figures to --out-dir (flops also writes Markdown) and prints a summary. keys, decay
+and weights take images and any config with layer attention in the backbone. Without --checkpoint the weights are
+random, and all results are marked accordingly. The columns are explained in docs/analysis.md.
 """
 import argparse
 import math
@@ -25,63 +25,64 @@ from ..utils.text import note
 if TYPE_CHECKING:
     from ..analysis.subject import Subject
 
-SUMMARY = 'key similarity, decay, layer weights, cost against depth, FLOPs'
-RANDOM = '-'  # of --checkpoint: random weights
+SUMMARY = 'analyse key similarity, decay, layer weights, cost versus depth and FLOPs'
+RANDOM = '-'  # value of --checkpoint for random weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla analyse``: a sub-command an analysis."""
+    """Add the arguments of ``mmkcla analyse``: one sub-command per analysis."""
     kinds = parser.add_subparsers(dest='analysis', required=True, metavar='analysis')
-    for name, what in (('keys', "how alike the keys of a stage's layers are"),
-                       ('decay', "the share of each earlier layer in each layer's output"),
+    for name, what in (('keys', 'similarity of the keys of the layers of a stage'),
+                       ('decay', 'contribution of each earlier layer to the output of each layer'),
                        ('weights', 'layer weights, temperatures, Φ, gates')):
         kind = _add(kinds, name, what)
         _add_configs(kind)
-        kind.add_argument('--images', nargs='+', required=True, help='images, or folders of images')
+        kind.add_argument('--images', nargs='+', required=True, help='images or folders of images')
         kind.add_argument('--checkpoint', nargs='+', metavar='FILE',
-                          help=f'one for each config, in order; {RANDOM}: random weights (default: all random)')
-        kind.add_argument('--seed', type=int, default=0, help='of the random weights (default: %(default)s)')
+                          help=f'one checkpoint per config; {RANDOM} for random weights (default: all random)')
+        kind.add_argument('--seed', type=int, default=0, help='seed of the random weights (default: %(default)s)')
         kind.add_argument('--size', type=int, nargs='+', metavar='N',
-                          help="resize images to N×N, or H W (default: as the config's tests prepare them)")
-        kind.add_argument('--max-images', type=int, default=16, help='the first so many (default: %(default)s)')
+                          help='resize images to N×N or H×W pixels (default: the test pipeline of the config)')
+        kind.add_argument('--max-images', type=int, default=16, help='use the first N images (default: %(default)s)')
         kind.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
 
-    cost = _add(kinds, 'cost', 'parameters, MACs, memory and time of all methods against the depth')
+    cost = _add(kinds, 'cost', 'parameters, MACs, memory and time of all methods versus depth')
     cost.add_argument('--depths', type=int, nargs='+', help='numbers of layers (default: 8 16 32 64 128 256 512)')
-    cost.add_argument('--methods', nargs='+', metavar='NAME', help='some of the methods (default: all)')
-    cost.add_argument('--channels', type=int, default=64, help='of the maps (default: %(default)s)')
-    cost.add_argument('--size', type=int, default=8, help='side of the maps (default: %(default)s)')
-    cost.add_argument('--batch', type=int, default=1, help='samples (default: %(default)s)')
-    cost.add_argument('--head-channels', type=int, help="channels of a head (default: each method's own)")
-    cost.add_argument('--repeats', type=int, default=3, help='timed runs, of which the median (default: %(default)s)')
+    cost.add_argument('--methods', nargs='+', metavar='NAME', help='methods to measure (default: all)')
+    cost.add_argument('--channels', type=int, default=64, help='channels of the feature maps (default: %(default)s)')
+    cost.add_argument('--size', type=int, default=8, help='height and width of the feature maps (default: %(default)s)')
+    cost.add_argument('--batch', type=int, default=1, help='batch size (default: %(default)s)')
+    cost.add_argument('--head-channels', type=int, help='channels per head (default: the default of each method)')
+    cost.add_argument('--repeats', type=int, default=3,
+                      help='timed runs; the median is reported (default: %(default)s)')
     cost.add_argument('--limit', type=float, default=60.,
-                      help='a method ends where a forward and backward takes longer, in seconds (default: %(default)g)')
+                      help='stop a method when forward and backward take longer, in seconds (default: %(default)g)')
     cost.add_argument('--memory-limit', type=float, default=4.,
-                      help='… or keeps more for backward, in GiB (default: %(default)g)')
+                      help='stop a method when it keeps more memory for backward, in GiB (default: %(default)g)')
     cost.add_argument('--device', help='cpu, cuda, cuda:1 … (default: cpu)')
 
-    flops = _add(kinds, 'flops', 'parameters and MACs of the models of configs, without their data')
+    flops = _add(kinds, 'flops', 'parameters and MACs of the models of configs; no data needed')
     _add_configs(flops)
     flops.add_argument('--shape', type=int, nargs='+', default=[224], metavar='N',
-                       help="the network's input: N for N×N, or H W (default: 224)")
+                       help='input size in pixels: N for N×N, or H W (default: 224)')
 
 
 def _add(kinds: 'argparse._SubParsersAction', name: str, what: str) -> argparse.ArgumentParser:
     parser = kinds.add_parser(name, help=what, description=what)
-    parser.add_argument('--out-dir', help=f'folder of the results (default: work_dirs/analysis/{name})')
+    parser.add_argument('--out-dir', help=f'output folder (default: work_dirs/analysis/{name})')
     parser.add_argument('--traceback', action='store_true', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 
 
 def _add_configs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('configs', nargs='+', metavar='config',
-                        help='configs: paths, or the names of some that ship with the package')
+                        help='config files: paths, or names of configs shipped with the package')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                        help='change entries of all of them')
+                        help='override entries of all configs')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Analyse; see :func:`add_arguments`."""
+    """Run the chosen analysis; see :func:`add_arguments`."""
     args.out_dir = Path(args.out_dir or Path('work_dirs', 'analysis', args.analysis))
     check_writable(args.out_dir, '--out-dir')
     lines, files = {'keys': run_keys, 'decay': run_decay, 'weights': run_weights, 'cost': run_cost,
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_keys(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Key similarity of every subject, in one table."""
+    """Compute the key similarity of all models, in one table."""
     images, subjects = prepare(args)
     from ..analysis import key_similarity
     results = [result for subject in subjects for result in key_similarity.key_similarity(subject, images)]
@@ -101,7 +102,7 @@ def run_keys(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
 
 def run_decay(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Shares of earlier layers of every subject, in one table and picture."""
+    """Compute the contribution of earlier layers in all models, in one table and figure."""
     images, subjects = prepare(args)
     from ..analysis import decay
     results = [result for subject in subjects for result in decay.decay(subject, images)]
@@ -109,7 +110,7 @@ def run_decay(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
 
 def run_weights(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Layer weights of every subject, each in files of its own."""
+    """Compute the layer weights of all models, in separate files per model."""
     images, subjects = prepare(args)
     from ..analysis import layer_weights
     lines: list[str] = []
@@ -122,38 +123,38 @@ def run_weights(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
 
 def prepare(args: argparse.Namespace) -> tuple[list[Path], list['Subject']]:
-    """The images and the models that the arguments name.
+    """Find the images and build the models named by the arguments.
 
     Raises:
-        UserError: arguments that do not fit, no images, a config without layer attention, a wrong checkpoint.
+        UserError: invalid arguments, no images, a config without layer attention, or a checkpoint that does not fit.
     """
     if args.max_images < 1:
         raise UserError(f'--max-images must be at least 1, got {args.max_images}')
     size = None if args.size is None else pair(args.size, '--size')
     checkpoints = args.checkpoint or [RANDOM] * len(args.configs)
     if len(checkpoints) != len(args.configs):
-        raise UserError(f'--checkpoint names {len(checkpoints)} for {len(args.configs)} configs; give one each, '
-                        f'{RANDOM} for random weights')
+        raise UserError(f'--checkpoint has {len(checkpoints)} values for {len(args.configs)} configs; give one per '
+                        f'config ({RANDOM} for random weights)')
     for checkpoint in checkpoints:
         if checkpoint != RANDOM:
             check_checkpoint(checkpoint)
     from ..runtime.inputs import find_images
     images = find_images(args.images)
     if len(images) > args.max_images:
-        note(f'the first {args.max_images} of {len(images)} images (--max-images)')
+        note(f'using the first {args.max_images} of {len(images)} images (--max-images)')
     from ..analysis.subject import build_subjects
     subjects = build_subjects(args.configs, args.cfg_options, checkpoints, args.seed, size, pick_device(args.device))
     return images[:args.max_images], subjects
 
 
 def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Cost against depth, with progress."""
+    """Measure cost versus depth, with a progress bar."""
     for name in ('channels', 'size', 'batch', 'repeats'):
         if getattr(args, name) < 1:
             raise UserError(f'--{name} must be at least 1, got {getattr(args, name)}')
     for name in ('limit', 'memory_limit'):
         if not 0 < getattr(args, name) < math.inf:
-            raise UserError(f'--{name.replace("_", "-")} must be above 0 and finite, got {getattr(args, name):g}')
+            raise UserError(f'--{name.replace("_", "-")} must be positive and finite, got {getattr(args, name):g}')
 
     import torch
     from tqdm import tqdm
@@ -174,7 +175,7 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
 
 def run_flops(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """One table of the configs."""
+    """Count parameters and MACs of all configs, in one table."""
     shape = pair(args.shape, '--shape')
     results = []
     for name in args.configs:
@@ -186,7 +187,7 @@ def run_flops(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
 
 def pair(numbers: list[int], option: str) -> tuple[int, int]:
-    """``[N]`` or ``[H, W]`` as (H, W)."""
+    """Convert ``[N]`` or ``[H, W]`` to (H, W)."""
     if len(numbers) not in (1, 2) or min(numbers) < 1:
         raise UserError(f'{option} takes one or two positive numbers, got {" ".join(map(str, numbers))}')
     return numbers[0], numbers[-1]

@@ -1,11 +1,11 @@
-"""Time and memory beside each other, in one run on this machine.
+"""Compare time and memory within one run on this machine.
 
-features    backbone and neck of several configs: a training step each, in turns; ratios to the first
-positions   the attentions over positions (Efficient Attention, dot product, mmcv's non-local) against n = H·W, each
-            until it runs out of memory
+features    training steps of backbone and neck of several configs, interleaved; ratios to the first config
+positions   attention over positions (Efficient Attention, dot product, mmcv's non-local) versus n = H·W, each until it
+            runs out of memory
 
-Each writes CSV (features: and Markdown; positions: and a picture) into its folder. Figures of different runs or
-machines are not comparable; ratios within one are.
+features writes CSV and Markdown, positions writes CSV and a figure. Absolute numbers of different runs or machines are
+not comparable; ratios within one run are.
 """
 import argparse
 import math
@@ -19,43 +19,46 @@ from ..utils.text import note, one_line
 if TYPE_CHECKING:
     pass
 
-SUMMARY = 'time and memory of configs, and of attentions over positions'
+SUMMARY = 'measure time and memory of configs, and of attention over positions'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla benchmark``."""
+    """Add the arguments of ``mmkcla benchmark``: one sub-command per benchmark."""
     kinds = parser.add_subparsers(dest='benchmark', required=True, metavar='benchmark')
-    features = _add(kinds, 'features', 'a training step of backbone and neck, of several configs in turns')
+    features = _add(kinds, 'features', 'training steps of backbone and neck of several configs, interleaved')
     features.add_argument('configs', nargs='+', metavar='config',
-                          help='configs: paths, or the names of some that ship with the package; the first is 1.00')
+                          help='config files: paths, or names of configs shipped with the package; ratios are relative '
+                               'to the first')
     features.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                          help='change entries of all of them')
+                          help='override entries of all configs')
     features.add_argument('--shape', type=int, nargs='+', default=[128], metavar='N',
-                          help='images of N×N, or H W (default: 128)')
-    features.add_argument('--batch', type=int, default=2, help='images (default: %(default)s)')
-    features.add_argument('--rounds', type=int, default=15, help='timed steps of each (default: %(default)s)')
+                          help='image size in pixels: N for N×N, or H W (default: 128)')
+    features.add_argument('--batch', type=int, default=2, help='batch size (default: %(default)s)')
+    features.add_argument('--rounds', type=int, default=15, help='timed steps per config (default: %(default)s)')
     features.add_argument('--device', default='cpu', help='cpu, cuda, cuda:1 … (default: %(default)s)')
 
-    positions = _add(kinds, 'positions', 'attentions over positions against their number')
+    positions = _add(kinds, 'positions', 'attention over positions versus their number')
     positions.add_argument('--sides', type=int, nargs='+', default=[16, 32, 64, 96, 128, 192, 256], metavar='N',
-                           help='sides of the maps, rising (default: 16 32 64 96 128 192 256)')
-    positions.add_argument('--channels', type=int, default=64, help='of the map (default: %(default)s)')
-    positions.add_argument('--key-channels', type=int, default=32, help='of keys and values (default: %(default)s)')
+                           help='heights and widths of the feature maps (default: 16 32 64 96 128 192 256)')
+    positions.add_argument('--channels', type=int, default=64,
+                           help='channels of the feature maps (default: %(default)s)')
+    positions.add_argument('--key-channels', type=int, default=32,
+                           help='channels of keys and values (default: %(default)s)')
     positions.add_argument('--repeats', type=int, default=3,
-                           help='timed runs, of which the median (default: %(default)s)')
+                           help='timed runs; the median is reported (default: %(default)s)')
     positions.add_argument('--memory-limit', type=float, default=8., metavar='GIB',
-                           help='what a measurement may take (default: %(default)g)')
+                           help='memory limit of a measurement, in GiB (default: %(default)g)')
 
 
 def _add(kinds: 'argparse._SubParsersAction', name: str, what: str) -> argparse.ArgumentParser:
     parser = kinds.add_parser(name, help=what, description=what)
-    parser.add_argument('--out-dir', help=f'folder of the results (default: work_dirs/benchmark/{name})')
+    parser.add_argument('--out-dir', help=f'output folder (default: work_dirs/benchmark/{name})')
     parser.add_argument('--traceback', action='store_true', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure; see :func:`add_arguments`."""
+    """Run the chosen benchmark; see :func:`add_arguments`."""
     args.out_dir = Path(args.out_dir or Path('work_dirs', 'benchmark', args.benchmark))
     _check_positive(args)
     check_writable(args.out_dir, '--out-dir')
@@ -68,13 +71,13 @@ def _check_positive(args: argparse.Namespace) -> None:
         value = getattr(args, name, None)
         if value is not None and not all(0 < number < math.inf for number in (
                 value if isinstance(value, list) else [value])):
-            raise UserError(f'--{name.replace("_", "-")}: above 0 is wanted, got {value}')
+            raise UserError(f'--{name.replace("_", "-")} must be positive, got {value}')
     if len(getattr(args, 'shape', [1])) > 2:
-        raise UserError(f'--shape takes N, or H W, got {" ".join(map(str, args.shape))}')
+        raise UserError(f'--shape takes one or two numbers (N, or H W), got {" ".join(map(str, args.shape))}')
 
 
 def run_features(args: argparse.Namespace) -> None:
-    """Costs of the features of all configs, in one table."""
+    """Measure the features of all configs, in one table."""
     import torch
 
     from ..analysis.features import feature_costs, model_with_features, write_features
@@ -83,12 +86,12 @@ def run_features(args: argparse.Namespace) -> None:
         config = load_config(name, args.cfg_options)
         stem = Path(config.filename).stem
         if stem in models:
-            raise UserError(f'two configs are called {stem}')
+            raise UserError(f'two configs are named {stem}; rename one')
         models[stem] = model_with_features(config, name)
     height, width = (args.shape * 2)[:2]
     try:
         costs = feature_costs(models, (args.batch, 3, height, width), args.rounds, args.device)
-    except ValueError as error:  # torch's, of a batch norm with one value a channel
+    except ValueError as error:  # torch: batch norm with a single value per channel
         raise UserError(f'{one_line(error)}; choose a larger --shape or --batch') from error
     text = write_features(args.out_dir, costs, f'{args.batch} images of {height}×{width}, {args.device}, '
                                                f'{torch.get_num_threads()} threads, torch {torch.__version__}')
@@ -96,13 +99,13 @@ def run_features(args: argparse.Namespace) -> None:
 
 
 def run_positions(args: argparse.Namespace) -> None:
-    """Measurements of all attentions, their table, picture and conclusions."""
+    """Measure all attention modules; write the table and the figure, print conclusions."""
     from importlib.util import find_spec
 
     from ..analysis import positions
     modules = list(positions.MODULES)
     if not find_spec('mmcv'):
-        note('mmcv is not installed; its NonLocal2d is left out')
+        note('mmcv is not installed; skipping its NonLocal2d')
         modules.remove(positions.NON_LOCAL)
     points = []
     for point in positions.measure(sorted(args.sides), args.channels, args.key_channels, args.memory_limit,

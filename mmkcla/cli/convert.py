@@ -1,8 +1,8 @@
-"""Rename the weights of a paper's released network, or of a plain ResNet, so that they load here.
+"""Convert the released weights of a paper, or of a plain ResNet, to the parameter names of this package.
 
-The network they must fit is built from --config, or told from the file's names and shapes. What matched, what was
-dropped (entries that the released code builds and never uses) and what is missing is printed by number and name. A
-partial match fails with exit code 2 and writes nothing. Optimizer states and the like are left behind.
+The target network is built from --config, or inferred from the names and shapes in the file. Matched, dropped (entries
+that the released code creates but never uses), missing and unexpected entries are reported with counts and names. On a
+partial match nothing is written and the exit code is 2. Only weights are converted; optimizer states are not.
 
   mmkcla convert resnet50_kcla.pth.tar kcla_r50.pth --source imagenet-kcla
   mmkcla convert resnet50.pth resnet50.safetensors --source torchvision
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
 
     pass
 
-SUMMARY = "convert other people's weights"
+SUMMARY = 'convert released weights'
 _SUFFIXES = ('.pth', '.safetensors')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla convert``."""
-    parser.add_argument('file', help='weights: .pth, .pth.tar, .pt or .safetensors; no code in it is run')
-    parser.add_argument('out', help='file to write, .pth or .safetensors')
+    """Add the arguments of ``mmkcla convert``."""
+    parser.add_argument('file', help='weights: .pth, .pth.tar, .pt or .safetensors; no code in the file is run')
+    parser.add_argument('out', help='output file: .pth or .safetensors')
     parser.add_argument('--source', metavar='SOURCE',
-                        help='cifar-|imagenet- with kcla, mrla-light, mrla-base or dla-light; cifar-softmax; detector- '
-                             'with kcla, mrla-light or dla-light; torchvision; mmpretrain; kcla-layer (default: what '
-                             'the names in the file tell)')
-    parser.add_argument('--config', help='config of the model that the weights are for, or its name')
+                        help='origin of the weights: cifar- or imagenet- followed by kcla, mrla-light, mrla-base or '
+                             'dla-light; cifar-softmax; detector- followed by kcla, mrla-light or dla-light; '
+                             'torchvision; mmpretrain; kcla-layer (default: inferred from the names in the file)')
+    parser.add_argument('--config', help='config of the target model: a path, or the name of a shipped config')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                        help='change entries of the config')
-    parser.add_argument('--depth', type=int, metavar='N', help='depth to expect, without --config')
-    parser.add_argument('--num-classes', type=int, metavar='K', help='classes to expect, without --config')
+                        help='override entries of the config')
+    parser.add_argument('--depth', type=int, metavar='N', help='expected depth, without --config')
+    parser.add_argument('--num-classes', type=int, metavar='K', help='expected number of classes, without --config')
     parser.add_argument('--carry', choices=('stage', 'block', 'none'), default='stage',
-                        help='of kcla-layer: from the previous stage, inside the stage, or not at all '
+                        help='for kcla-layer: carry from the previous stage, within the stage, or none '
                              '(default: %(default)s)')
-    parser.add_argument('--allow-partial', action='store_true', help='write what matches, even if it is not all')
-    parser.add_argument('--force', action='store_true', help='replace OUT if it exists')
+    parser.add_argument('--allow-partial', action='store_true',
+                        help='write the matching entries even if others are missing')
+    parser.add_argument('--force', action='store_true', help='overwrite OUT if it exists')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert; see :func:`add_arguments`."""
+    """Convert the file; see :func:`add_arguments`."""
     check_arguments(args)
     config = load_config(args.config, args.cfg_options) if args.config else None
 
@@ -67,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     fit = fit_of(conversion.state_dict, network, source)
     print(report(args.file, source, usage, conversion, fit), flush=True)
     if not fit.matched or not fit.complete and not args.allow_partial:
-        raise UserError(f'{args.file} fits {usage.title} only in part: {fit.problems()}; nothing was written'
-                        + ('' if not fit.matched else ' (--allow-partial writes what matches)'))
+        raise UserError(f'{args.file} fits {usage.title} only partially: {fit.problems()}; nothing was written'
+                        + ('' if not fit.matched else ' (--allow-partial writes the matching entries)'))
     if not fit.complete:
         note(f'{args.out} is partial: {fit.problems()}')
     lost = set(fit.lost)
@@ -80,25 +81,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Refuse what cannot work before anything is read.
+    """Validate the arguments before any file is read.
 
     Raises:
-        UserError: naming the argument.
+        UserError: an invalid argument, with its name and value.
     """
     out = Path(args.out)
     if not Path(args.file).is_file():
         raise UserError(f'no such file: {args.file}' if not Path(args.file).is_dir() else f'{args.file} is a folder')
     if out.suffix not in _SUFFIXES:
-        raise UserError(f'{out}: the suffix decides the format; name it {" or ".join(_SUFFIXES)}')
+        raise UserError(f'{out}: unknown suffix; use {" or ".join(_SUFFIXES)}')
     if out.exists() and out.samefile(args.file):
-        raise UserError(f'{out} is the file to convert; choose another output')
+        raise UserError(f'{out} is the input file; choose another output file')
     if out.is_dir():
-        raise UserError(f'{out} is a folder; name a file in it')
+        raise UserError(f'{out} is a folder; give a file name')
     if out.exists() and not args.force:
-        raise UserError(f'{out} exists; --force replaces it')
+        raise UserError(f'{out} exists; use --force to overwrite it')
     if args.config and (args.depth or args.num_classes):
-        raise UserError('--depth and --num-classes are what --config says; leave them out')
+        raise UserError('--depth and --num-classes cannot be used with --config, which defines both')
     if args.cfg_options and not args.config:
-        raise UserError('--cfg-options changes a config; name it with --config')
+        raise UserError('--cfg-options needs --config')
     if args.num_classes is not None and args.num_classes < 1:
-        raise UserError(f'--num-classes: at least 1, got {args.num_classes}')
+        raise UserError(f'--num-classes must be at least 1, got {args.num_classes}')

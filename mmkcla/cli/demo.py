@@ -1,10 +1,10 @@
-"""Show that everything works, on real photographs and on a CPU: make a data set, train, evaluate, draw.
+"""Run an end-to-end demo on a CPU with real images: prepare a data set, train, evaluate, draw predictions.
 
-detection: a KCLA Faster R-CNN and a KCLA Mask R-CNN on scikit-image's photograph of 24 coins.
-segmentation: the small KCLA U-Net on that photograph's foreground, laid out as an ISIC 2017 download and converted.
-classification: a KCLA ResNet-20 on scikit-learn's 1,797 scans of handwritten digits.
+detection: KCLA Faster R-CNN and KCLA Mask R-CNN on the scikit-image photograph of 24 coins.
+segmentation: a small KCLA U-Net on the foreground of that photograph, converted from the layout of ISIC 2017.
+classification: KCLA ResNet-20 on the 1,797 handwritten digits of scikit-learn.
 
-The results of each training go to work_dirs/demo/<config>: curves.png, metrics.json, and pictures/.
+The results are written to work_dirs/demo/<config>: curves.png, metrics.json, pictures/.
 """
 import argparse
 import json
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from ..errors import UserError
 
-SUMMARY = 'train and evaluate on photographs that come with the packages'
+SUMMARY = 'train and evaluate on images shipped with scikit-image and scikit-learn'
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What one demo does: ``prepare()`` the data, then train, test and draw each config."""
+    """A demo: ``prepare()`` the data, then train, test and draw predictions with each config."""
 
     prepare: Callable[[], str]
-    images: str | None  # to predict on
-    expected: dict[str, dict[str, float]]  # config -> metric -> at least
+    images: str | None  # images for ``infer``
+    expected: dict[str, dict[str, float]]  # config -> metric -> minimum
     infer: tuple[str, ...] = ()  # options of ``infer``
-    evaluation: str | None = None  # where the metric writes to, an entry of the config
+    evaluation: str | None = None  # config key of the metric's output folder
 
 
 def _prepare_coins() -> str:
@@ -61,14 +61,14 @@ DEMOS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla demo``."""
+    """Add the arguments of ``mmkcla demo``."""
     parser.add_argument('name', nargs='?', choices=sorted(DEMOS), default='detection',
-                        help='which one (default: %(default)s)')
-    parser.add_argument('--work-dir', default='work_dirs/demo', help='where the results go (default: %(default)s)')
+                        help='demo to run (default: %(default)s)')
+    parser.add_argument('--work-dir', default='work_dirs/demo', help='output folder (default: %(default)s)')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a demo; the exit code is 1 if a metric stays below what is expected."""
+    """Run a demo; the exit code is 1 if a metric is below its expected minimum."""
     demo = DEMOS[args.name]
     print(demo.prepare(), flush=True)
     lines, good = [], True
@@ -92,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _mmkcla(*arguments: str) -> None:
-    """Run a sub-command in a process of its own: mmengine keeps loggers and visualizers for the life of one."""
+    """Run a sub-command in a subprocess, since mmengine keeps loggers and visualizers for the life of a process."""
     print(f'\n$ mmkcla {" ".join(arguments)}', flush=True)
     code = subprocess.run([sys.executable, '-m', 'mmkcla', *arguments], check=False).returncode
     if code:
-        raise UserError(f'mmkcla {arguments[0]} ended with exit code {code}; its messages are above')
+        raise UserError(f'mmkcla {arguments[0]} failed with exit code {code}; see its output above')

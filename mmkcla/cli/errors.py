@@ -1,4 +1,4 @@
-"""Errors for people: which exceptions the user can mend, and the one line that says how."""
+"""Turn exceptions that the user can fix into one-line error messages."""
 import contextlib
 import errno
 import importlib
@@ -25,16 +25,16 @@ _WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed
 
 
 def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = False) -> int:
-    """Call ``run(args)``; print what the user can mend as one line ``error: …`` on stderr and return 2.
+    """Call ``run(args)``. On an error that the user can fix, print one line ``error: …`` to stderr and return 2.
 
     Args:
-        run: the sub-command; its result is the exit code (None is 0).
-        args: handed to ``run``.
-        with_traceback: print the stack as well; so does the environment variable ``MMKCLA_TRACEBACK=1``.
+        run: the sub-command; returns the exit code (None is 0).
+        args: passed to ``run``.
+        with_traceback: print the traceback as well. The environment variable ``MMKCLA_TRACEBACK=1`` does the same.
     """
     try:
         return run(args) or 0
-    except KeyboardInterrupt as stop:  # with a word on how to go on, where there is one
+    except KeyboardInterrupt as stop:  # its message says how to resume
         print('interrupted' + (f'; {stop}' if str(stop) else ''), file=sys.stderr)
         return 130
     except Exception as error:
@@ -51,7 +51,7 @@ def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = 
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for an error that the user can mend, None for one that looks like a fault of the program."""
+    """Return one line for an error that the user can fix, None for an internal error."""
     text = str(error)
     if worker := _WORKER.match(text):
         return _explain_worker(worker.group(1), text)
@@ -67,47 +67,47 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
         return f'config: {_one_line(text)}'
     if isinstance(error, (AssertionError, TypeError, ValueError)) and (part := _part_being_built(error)):
-        return f'config: {part}: {_one_line(text) or "refused without a word (--traceback shows where)"}'
+        return f'config: {part}: {_one_line(text) or "invalid (no message; see --traceback)"}'
     if _is_out_of_memory(error):
-        return ('the GPU is out of memory: lower train_dataloader.batch_size or the image size, or train with --amp '
+        return ('the GPU is out of memory: reduce train_dataloader.batch_size or the image size, or train with --amp '
                 f'({_one_line(text).split(". ")[0]})')
     if isinstance(error, RuntimeError) and _WORKER_DIED.search(text):
-        return ('a data-loader worker was killed, mostly for lack of memory or of shared memory (/dev/shm): '
-                'lower num_workers of the dataloaders')
+        return ('a data-loader worker was killed, usually because memory or shared memory (/dev/shm) ran out: '
+                'reduce num_workers of the dataloaders')
     return None
 
 
 def explain_unregistered(name: str, scope: str | None, kind: str) -> str:
-    """What is wrong with a ``type`` that no registry knows: another package's, one not installed, or a typo.
+    """Explain a ``type`` that is in no registry: from another package, from one that is not installed, or a typo.
 
     Args:
-        name: the ``type`` of the config, maybe with a scope (``mmseg.UNet``).
-        scope: the registry's scope as mmengine reports it.
-        kind: the registry's name, as ``model``.
+        name: the ``type`` in the config, optionally with a scope (``mmseg.UNet``).
+        scope: scope of the registry, as reported by mmengine.
+        kind: name of the registry, e.g. ``model``.
     """
     line = f"type='{name}' is not in the {kind} registry"
     prefix, _, bare = name.rpartition('.')
     package = prefix.split('.')[0]
     if package and importlib.util.find_spec(package) is None:
         return f'{line}: the package {package!r} is not installed'
-    with contextlib.suppress(Exception):  # ours may not have been needed so far
+    with contextlib.suppress(Exception):  # our modules may not be registered yet
         importlib.import_module('mmkcla.registry').MODELS.import_from_location()
     known = dict(_registered(kind))
     homes = sorted({home for home, names in known.items() if bare in names and home not in (package, scope)})
     if homes:
-        written = [bare if home == 'mmengine' else f'{home}.{bare}' for home in homes]  # mmengine's are everyone's
+        written = [bare if home == 'mmengine' else f'{home}.{bare}' for home in homes]  # every scope sees mmengine's
         return f'{line} of scope {package or scope!r}: write ' + ' or '.join(f"type='{name}'" for name in written)
     qualified = {f'{home}.{bare_name}': bare_name for home, names in known.items() for bare_name in names}
     near = get_close_matches(bare, sorted(set(qualified.values())), n=3, cutoff=0.6)
     if near:
         shown = [next(full for full, short in qualified.items() if short == close) for close in near]
-        return f'{line}: a typo? close names: ' + ', '.join(shown)
-    return (f'{line}, nor is any close name: is it defined in a module of yours that the config does not import '
-            "(custom_imports = dict(imports=['your.module']))?")
+        return f'{line}: did you mean ' + ' or '.join(shown) + '?'
+    return (f'{line}, and no similar name is: if it is defined in your own module, import that module in the config '
+            "(custom_imports = dict(imports=['your.module']))")
 
 
 def _registered(kind: str) -> Iterator[tuple[str, list[str]]]:
-    """(scope, names) of each registry of that kind, the root and its children at any depth."""
+    """Yield (scope, names) for each registry of that kind: the root and all its descendants."""
     import mmengine.registry as registries
     roots = [registry for registry in vars(registries).values()
              if isinstance(registry, registries.Registry) and registry.name == kind]
@@ -119,7 +119,7 @@ def _registered(kind: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _explain_worker(kind: str, text: str) -> str | None:
-    """The real last line of an error that torch carried over from a data-loader worker inside a traceback."""
+    """Extract the error message from the worker traceback that torch puts into the exception."""
     last = text.rstrip().splitlines()[-1]
     match = _LAST_LINE.match(last)
     message = match.group(2) if match else last
@@ -133,12 +133,12 @@ def _explain_worker(kind: str, text: str) -> str | None:
 def _explain_download(error: urllib.error.URLError) -> str:
     reason = getattr(error, 'reason', error)
     data = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)
-            if frame.f_code.co_name == 'download_and_extract_archive']  # mmpretrain's small data sets
+            if frame.f_code.co_name == 'download_and_extract_archive']  # small data sets of mmpretrain
     if data:
         url, folder = data[0].get('url'), data[0].get('download_root')
-        return f'cannot download the data set {url}: {reason}; without a network put that file into {folder}'
-    url = getattr(error, 'url', None) or 'a file that the config names by address'
-    return (f'cannot download {url}: {reason}; without a network give a local file, or start without pretrained '
+        return f'cannot download the data set {url}: {reason}; without network access, put the file into {folder}'
+    url = getattr(error, 'url', None) or 'a file given by URL in the config'
+    return (f'cannot download {url}: {reason}; without network access, use a local file, or train without pretrained '
             'weights: --cfg-options model.backbone.init_cfg=None')
 
 
@@ -149,13 +149,13 @@ def _explain_os(error: OSError) -> str:
 
 
 def _raised_by_a_config(error: BaseException) -> bool:
-    """Whether mmengine's builder was at work: the keyword came from a config, maybe through a super().__init__."""
+    """Whether mmengine's builder was active: the keyword came from a config, possibly through super().__init__."""
     return any(frame.name == 'build_from_cfg' for frame in traceback.extract_tb(error.__traceback__)[-4:])
 
 
 def _part_being_built(error: BaseException) -> str:
-    """What mmengine's builder was building when it met the error, as ``EncoderDecoder.decode_head (FCNHead)``; empty
-    if it was at nothing."""
+    """Return what mmengine's builder was building, e.g. ``EncoderDecoder.decode_head (FCNHead)``; empty if it was not
+    active."""
     parts = [frame.f_locals.get('cfg') for frame, _ in traceback.walk_tb(error.__traceback__)
              if frame.f_code.co_name == 'build_from_cfg']
     parts = [part for part in parts if hasattr(part, 'get')]
@@ -179,7 +179,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _leave_process_group() -> None:
-    """torch warns at exit about a process group that nobody closed."""
+    """Close the process group; torch warns at exit about an open one."""
     distributed = sys.modules.get('torch.distributed')
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()

@@ -1,11 +1,12 @@
-"""Train and test a config with several seeds, and tell mean and standard deviation.
+"""Train and test a config with several seeds; report mean and standard deviation.
 
-Each seed is trained and tested in processes of its own, in <work-dir>/seed_<N>, the best checkpoint of its validation
-(save_best in the config) or else the last one on the test set. <work-dir>/results.csv and results.md have the metrics
-of each seed, their mean and their sample standard deviation (n - 1), the seeds of earlier calls with the same training
-and test among them. Started again, it goes on where it was: finished
-seeds stay as they are, half-done ones are resumed, and a folder of another config is refused. A seed that fails is
-reported, the others go on, and the exit code is 1.
+Each seed is trained and tested in separate processes, in <work-dir>/seed_<N>. The test uses the best checkpoint of the
+validation (save_best in the config), or the last one if there is none. <work-dir>/results.csv and results.md contain
+the metrics of each seed, their mean and sample standard deviation (n - 1). Seeds of earlier calls are included if they
+have the same training and test settings.
+
+Run the same command again to resume: finished seeds are skipped, interrupted ones are resumed, and a folder of a
+different config is refused. If a seed fails, it is reported, the remaining seeds still run, and the exit code is 1.
 """
 import argparse
 import sys
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
     from ..runtime.seeds import SeedResult
 
-SUMMARY = 'train and test with several seeds; mean and standard deviation'
+SUMMARY = 'train and test with several seeds; report mean and standard deviation'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla seeds``."""
+    """Add the arguments of ``mmkcla seeds``."""
     add_config_arguments(parser)
     add_seed_arguments(parser)
-    parser.add_argument('--work-dir', help='folder of the seeds and results (default: work_dirs/<config>)')
+    parser.add_argument('--work-dir', help='folder of seeds and results (default: work_dirs/<config>)')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-"""Train and test several configs with several seeds, and put them into one table.
+"""Train and test several configs with several seeds; collect the results in one table.
 
-Each config goes through "mmkcla seeds" in <work-dir>/<config>, all with the same seeds; <work-dir>/sweep.csv and
-sweep.md have a row a config: mean and sample standard deviation (n - 1) of each metric. Started again, it goes on where
-it was. A config or a seed that fails is reported, the others go on, and the exit code is 1.
+Each config is run like "mmkcla seeds" in <work-dir>/<config>, all with the same seeds. <work-dir>/sweep.csv and
+sweep.md have one row per config: mean and sample standard deviation (n - 1) of each metric. Run the same command again
+to resume. If a config or a seed fails, it is reported, the remaining ones still run, and the exit code is 1.
 """
 import argparse
 import dataclasses
@@ -15,24 +15,24 @@ from ..runtime.config import check_writable
 from ..utils.text import one_line
 from .arguments import add_seed_arguments, seed_options
 
-SUMMARY = 'several configs with several seeds, in one table'
+SUMMARY = 'train and test several configs with several seeds; one table'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla sweep``."""
+    """Add the arguments of ``mmkcla sweep``."""
     parser.add_argument('configs', nargs='+', metavar='config',
-                        help='configs: paths, or the names of some that ship with the package')
+                        help='config files: paths, or names of configs shipped with the package')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
-                        help='change entries of all of them')
+                        help='override entries of all configs')
     add_seed_arguments(parser)
     parser.add_argument('--work-dir', default='work_dirs/sweep',
-                        help='folder of the configs\' folders and of the table (default: %(default)s)')
+                        help='output folder of all configs and of the table (default: %(default)s)')
     parser.add_argument('--metrics', nargs='+', metavar='NAME',
-                        help='columns of sweep.md (default: all; sweep.csv always has all)')
+                        help='metrics in sweep.md (default: all); sweep.csv always has all')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Go through all configs; see :func:`add_arguments`."""
+    """Run all configs; see :func:`add_arguments`."""
     from ..runtime.processes import stoppable
     from ..runtime.seeds.run import SeedOptions, check_options, run_all
     from ..runtime.sweep import SweepRow, write_sweep
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     names = [Path(find_config(config)).stem for config in args.configs]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f'two configs are called {name}; a sweep wants different names, they are folders')
+            raise UserError(f'two configs are named {name}; rename one, since the names are used as folders')
     work_dir = Path(args.work_dir)
     if not args.dry_run:
         check_writable(work_dir, '--work-dir')
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             own = dataclasses.replace(options, config=config, work_dir=str(work_dir / row.config))
             try:
                 results, _ = run_all(own)
-                row.results = [result for result in results if result.seed in args.seeds]  # each row of the same ones
+                row.results = [result for result in results if result.seed in args.seeds]  # the same seeds in each row
             except UserError as error:
                 row.error = one_line(error)
                 print(f'error: {row.config}: {row.error}', file=sys.stderr)

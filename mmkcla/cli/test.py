@@ -1,8 +1,9 @@
 """Evaluate a checkpoint on the test set of a config.
 
-The checkpoint is compared with the model first, and one that fits only in part is refused. The metrics go to
-metrics.json in the work dir, and what they are of (checkpoint, config, options, versions) to metrics_info.json.
-mmkcla.BinarySegMetric leaves a table with a row an image, and pictures of the worst, in <work-dir>/evaluation.
+The checkpoint is compared with the model before the evaluation; a partial match is refused. The metrics are written to
+metrics.json in the work dir, and the checkpoint, config, options and versions to metrics_info.json.
+mmkcla.BinarySegMetric also writes a table with one row per image, and pictures of the worst images, to
+<work-dir>/evaluation.
 """
 import argparse
 from pathlib import Path
@@ -33,20 +34,20 @@ _DUMP = {'mmdet': 'mmdet.DumpDetResults'}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla test``."""
+    """Add the arguments of ``mmkcla test``."""
     add_config_arguments(parser)
-    parser.add_argument('checkpoint', nargs='+', help='checkpoint (.pth or .safetensors): a path or an http address')
+    parser.add_argument('checkpoint', nargs='+', help='checkpoint (.pth or .safetensors): a path or an http(s) URL')
     add_run_arguments(parser)
-    parser.add_argument('--out', metavar='FILE.pkl', help='write the predictions as the host libraries do')
-    parser.add_argument('--show-dir', help='draw predictions beside the ground truth into this folder')
+    parser.add_argument('--out', metavar='FILE.pkl', help='write the predictions to this file')
+    parser.add_argument('--show-dir', help='write pictures of predictions next to the ground truth to this folder')
     parser.add_argument('--tta', action='store_true',
-                        help="test-time augmentation: the config's, else each image and its mirror image")
+                        help='use test-time augmentation: that of the config, else horizontal flip')
     parser.add_argument('--allow-partial', action='store_true',
-                        help='evaluate although the checkpoint fits the model only in part')
+                        help='evaluate even if the checkpoint matches the model only partially')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate; see :func:`add_arguments`."""
+    """Evaluate the checkpoint; see :func:`add_arguments`."""
     checkpoint = one_checkpoint(args.checkpoint)
     check_checkpoint(checkpoint)
     if args.out and not args.out.endswith(('.pkl', '.pickle')):
@@ -67,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
         check_evaluators(config, ('test',))
     evaluate_only(config)
     if args.show_dir and args.tta and host == 'mmpretrain':
-        raise UserError('--show-dir: mmpretrain draws what the model was given, and --tta gives it two images for one; '
-                        'leave out one of the two')
+        raise UserError('--show-dir cannot be combined with --tta for mmpretrain, which cannot draw augmented images; '
+                        'use only one of the two')
     if args.show_dir:
         draw_into(config, host, args.show_dir)
     if args.tta:
@@ -96,11 +97,11 @@ def run(args: argparse.Namespace) -> int:
         write_json(work_dir / METRICS, metrics)
         write_json(work_dir / INFO, run_info(checkpoint, runner.loaded, config=config.filename, tta=args.tta,
                                              cfg_options=args.cfg_options, allow_partial=args.allow_partial))
-        print(f'metrics: {work_dir / METRICS} (what they are of: {INFO})')
+        print(f'metrics: {work_dir / METRICS} (details: {INFO})')
         for folder in reports:
             print(f'per image: {folder}')
         if args.show_dir:
             print(f'pictures: {pictures_folder(host, args.show_dir)}')
         if not metrics:
-            note('the evaluator gave no metrics; it does so where the model predicts nothing')
+            note('the evaluator returned no metrics; some evaluators do so if the model predicts nothing')
     return 0

@@ -1,7 +1,7 @@
-"""Train a model of a config: detection, segmentation or classification.
+"""Train the model of a config: detection, segmentation or classification.
 
-Logs, checkpoints, curves.csv and curves.png go to the work dir. Press Ctrl-C and start again with --resume to go on
-from the last whole checkpoint.
+Logs, checkpoints, curves.csv and curves.png are written to the work dir. To continue an interrupted training, run the
+same command with --resume; it starts from the last intact checkpoint.
 """
 import argparse
 from pathlib import Path
@@ -23,26 +23,26 @@ SUMMARY = 'train a model'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla train``."""
+    """Add the arguments of ``mmkcla train``."""
     add_config_arguments(parser)
     add_run_arguments(parser)
-    parser.add_argument('--amp', action='store_true', help='mixed precision (needs a GPU)')
+    parser.add_argument('--amp', action='store_true', help='train with mixed precision (needs a GPU)')
     parser.add_argument('--auto-scale-lr', action='store_true',
-                        help="scale the learning rate by this run's batch size over auto_scale_lr.base_batch_size")
+                        help='scale the learning rate by batch size / auto_scale_lr.base_batch_size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-                        help='go on from CHECKPOINT; without a name from the last one in the work dir, if any')
-    parser.add_argument('--seed', type=_natural, help='seed of all random numbers')
+                        help='resume from CHECKPOINT, or else from the last checkpoint in the work dir, if any')
+    parser.add_argument('--seed', type=_natural, help='random seed')
 
 
 def _natural(text: str) -> int:
     value = int(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f'{text} is negative')
+        raise argparse.ArgumentTypeError(f'must not be negative, got {text}')
     return value
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; see :func:`add_arguments`."""
+    """Train the model; see :func:`add_arguments`."""
     if args.work_dir:
         check_writable(args.work_dir, '--work-dir')
     if args.resume not in (None, 'auto') and '://' not in args.resume and not Path(args.resume).is_file():

@@ -60,11 +60,11 @@ def test_bad_input(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     config = 'demo/faster-rcnn_r18_fpn_coins.py'
     assert error_of(capsys, 'benchmark', 'features', config, config) == (
-        'two configs are called faster-rcnn_r18_fpn_coins')
-    assert error_of(capsys, 'benchmark', 'features', config, '--batch', 0) == '--batch: above 0 is wanted, got 0'
+        'two configs are named faster-rcnn_r18_fpn_coins; rename one')
+    assert error_of(capsys, 'benchmark', 'features', config, '--batch', 0) == '--batch must be positive, got 0'
     assert error_of(capsys, 'benchmark', 'positions', '--sides', 4, '--memory-limit', 'nan') == \
-        '--memory-limit: above 0 is wanted, got nan'
-    assert error_of(capsys, 'benchmark', 'positions', '--sides', 8, 0) == '--sides: above 0 is wanted, got [8, 0]'
+        '--memory-limit must be positive, got nan'
+    assert error_of(capsys, 'benchmark', 'positions', '--sides', 8, 0) == '--sides must be positive, got [8, 0]'
     assert error_of(capsys, 'benchmark', 'features', config, '--shape', 1, '--batch', 1).endswith(
         'choose a larger --shape or --batch')
     assert 'EAPSMNet has no extract_feat' in error_of(capsys, 'benchmark', 'features', 'demo/psmnet_motorcycle.py')

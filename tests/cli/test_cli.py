@@ -270,7 +270,7 @@ def test_inputs_of_inference(trained, tmp_path, capsys) -> None:
     cv2.imwrite(str(empty / 'deeper' / 'a.png'), np.zeros((8, 8, 3), np.uint8))
     assert error_of(capsys, *run, empty).endswith(f'; there are some in {empty}/deeper')
     assert error_of(capsys, *run, tmp_path / 'gone.jpg') == f'no such image or folder: {tmp_path}/gone.jpg'
-    assert 'its pictures would be overwritten' in error_of(
+    assert 'which could be overwritten' in error_of(
         capsys, *run, empty / 'deeper' / 'a.png', '--out-dir', empty / 'deeper')
     assert error_of(capsys, *run, empty / 'deeper', '--batch-size', 0) == '--batch-size must be at least 1, got 0'
     assert error_of(capsys, *run, empty / 'deeper', '--out-dir', tmp_path / 'o', '--device', 'toaster').startswith(

@@ -50,7 +50,7 @@ def test_usage_lists_the_commands(capsys) -> None:
     with pytest.raises(SystemExit):
         main(['--help'])
     shown = capsys.readouterr().out
-    assert 'train a model' in shown and 'evaluate a checkpoint' in shown and 'predict on images' in shown
+    assert 'train a model' in shown and 'evaluate a checkpoint' in shown and 'run inference on images' in shown
 
 
 def test_config_that_is_not_there(tmp_path, monkeypatch, capsys, config) -> None:
@@ -154,7 +154,7 @@ def test_launchers(tmp_path, capsys, config, monkeypatch) -> None:
 def test_unregistered_types() -> None:
     import_hosts(['mmdet', 'mmseg'])
     assert explain_unregistered('ResNett', 'mmdet', 'model').startswith(
-        "type='ResNett' is not in the model registry: a typo? close names: ")
+        "type='ResNett' is not in the model registry: did you mean ")
     assert 'ResNet' in explain_unregistered('ResNett', 'mmdet', 'model')
     assert explain_unregistered('KCLAResNet', 'mmdet', 'model') == \
         "type='KCLAResNet' is not in the model registry of scope 'mmdet': write type='mmkcla.KCLAResNet'"
@@ -166,11 +166,11 @@ def test_unregistered_types() -> None:
 
 def test_mistyped_parts_of_a_config(config, tmp_path, capsys) -> None:
     run = ['train', config, '--work-dir', tmp_path, '--cfg-options']
-    assert "type='mmkcla.KCLAResNt' is not in the model registry: a typo? close names: mmkcla.KCLAResNet" in error_of(
+    assert "type='mmkcla.KCLAResNt' is not in the model registry: did you mean mmkcla.KCLAResNet" in error_of(
         capsys, *run, 'model.backbone.type=mmkcla.KCLAResNt')
-    assert "type='LoadAnnotation' is not in the transform registry: a typo?" in error_of(
+    assert "type='LoadAnnotation' is not in the transform registry: did you mean " in error_of(
         capsys, *run, 'train_dataloader.dataset.pipeline.1.type=LoadAnnotation')
-    assert "type='CocoDatset' is not in the dataset registry: a typo?" in error_of(
+    assert "type='CocoDatset' is not in the dataset registry: did you mean " in error_of(
         capsys, *run, 'train_dataloader.dataset.type=CocoDatset')
     message = error_of(capsys, *run, 'model.neck.out_chanels=3')
     assert message.startswith('config: FPN.__init__() got an unexpected keyword argument')
@@ -198,11 +198,11 @@ def test_errors_out_of_a_worker(error, says) -> None:
     (FileNotFoundError(errno.ENOENT, 'No such file or directory', 'a'), 'no such file or directory: a'),
     (PermissionError(errno.EACCES, 'Permission denied', 'a'), 'permission denied: a'),
     (OSError(errno.ENOSPC, 'No space left on device', 'a'), 'no space left on device: a'),
-    (urllib.error.URLError('no network'), 'cannot download a file that the config names by address: no network; '
-     'without a network give a local file, or start without pretrained weights: '
+    (urllib.error.URLError('no network'), 'cannot download a file given by URL in the config: no network; '
+     'without network access, use a local file, or train without pretrained weights: '
      '--cfg-options model.backbone.init_cfg=None'),
     (RuntimeError('DataLoader worker (pid 12) is killed by signal: Bus error.'), 'a data-loader worker was killed, '
-     'mostly for lack of memory or of shared memory (/dev/shm): lower num_workers of the dataloaders'),
+     'usually because memory or shared memory (/dev/shm) ran out: reduce num_workers of the dataloaders'),
     (KeyError('key'), None),
     (TypeError("f() got an unexpected keyword argument 'x'"), None),
     (OSError(errno.EIO, 'Input/output error', 'a'), None),
@@ -221,8 +221,8 @@ def test_data_set_that_cannot_be_downloaded(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(utils, 'download_url', no_network)
     with pytest.raises(urllib.error.URLError) as caught:
         CIFAR100(data_root=str(tmp_path / 'cifar100'), split='train', pipeline=[])
-    assert explain(caught.value) == (f'cannot download the data set {CIFAR100.url}: no network; without a network put '
-                                     f'that file into {tmp_path}/cifar100/')
+    assert explain(caught.value) == (f'cannot download the data set {CIFAR100.url}: no network; without network '
+                                     f'access, put the file into {tmp_path}/cifar100/')
 
 
 def test_faults_of_the_program_keep_their_stack(capsys) -> None:

@@ -160,7 +160,7 @@ def test_what_was_measured(config, trained, capsys):
     checkpoint = trained / 'w' / 'iter_2.pth'
     assert main(['test', config, str(checkpoint), '--work-dir', 'w', '--tta', '--cfg-options',
                  'model.decode_head.threshold=0.4']) == 0
-    assert 'metrics: w/metrics.json (what they are of: metrics_info.json)\n' in capsys.readouterr().out
+    assert 'metrics: w/metrics.json (details: metrics_info.json)\n' in capsys.readouterr().out
     assert {'mIoU', 'mDice'} <= json.loads(Path('w/metrics.json').read_text()).keys()
     info = json.loads(Path('w/metrics_info.json').read_text())
     assert info.pop('checkpoint_sha256') == hashlib.sha256(checkpoint.read_bytes()).hexdigest()

@@ -253,15 +253,15 @@ def test_other_number_of_classes(kcla, tmp_path, capsys):
     before = sorted(tmp_path.iterdir())
     line = error_of(capsys, 'convert', kcla, tmp_path / 'o.pth', '--source', 'cifar-kcla', '--num-classes', '100')
     assert line == (
-        f'{kcla} fits CifarLayerAttentionResNet-20, KCLA, 100 classes only in part: 2 mismatched in shape '
+        f'{kcla} fits CifarLayerAttentionResNet-20, KCLA, 100 classes only partially: 2 mismatched in shape '
         '(head.fc.weight 10×256 in the file, 100×256 in the network, head.fc.bias 10 in the file, 100 in the network); '
-        'nothing was written (--allow-partial writes what matches)')
+        'nothing was written (--allow-partial writes the matching entries)')
     assert untouched(tmp_path, before)
 
 
 def test_other_depth(kcla, tmp_path, capsys):
     line = error_of(capsys, 'convert', kcla, tmp_path / 'out.pth', '--depth', '56')
-    assert 'only in part: 288 missing (backbone.layer1.2.conv1.weight, ' in line and 'and 285 more' in line
+    assert 'only partially: 288 missing (backbone.layer1.2.conv1.weight, ' in line and 'and 285 more' in line
     line = error_of(capsys, 'convert', kcla, tmp_path / 'out.pth', '--depth', '51')
     assert line.startswith(f'{kcla}: a CIFAR ResNet of depth 51 does not exist')
 
@@ -353,16 +353,16 @@ def test_wrong_architecture_and_source(data_dir, kcla, tmp_path, capsys):
 def test_outputs_that_cannot_be(kcla, tmp_path, capsys):
     out = tmp_path / 'out.pth'
     out.write_text('precious')
-    assert error_of(capsys, 'convert', kcla, out) == f'{out} exists; --force replaces it'
+    assert error_of(capsys, 'convert', kcla, out) == f'{out} exists; use --force to overwrite it'
     assert out.read_text() == 'precious'
     line = error_of(capsys, 'convert', kcla, out / 'b.pth')
     assert line.startswith(f'cannot write {out / "b.pth"}: ') and line.endswith('; choose another output')
-    assert error_of(capsys, 'convert', kcla, tmp_path / 'b.pt').endswith('name it .pth or .safetensors')
+    assert error_of(capsys, 'convert', kcla, tmp_path / 'b.pt').endswith('use .pth or .safetensors')
     (tmp_path / 'folder.pth').mkdir()
     assert 'is a folder' in error_of(capsys, 'convert', kcla, tmp_path / 'folder.pth', '--force')
     assert main(['convert', str(kcla), str(out), '--force']) == 0
     line = error_of(capsys, 'convert', out, tmp_path / 'folder.pth' / '..' / 'out.pth', '--force')
-    assert line.endswith('is the file to convert; choose another output')
+    assert line.endswith('is the input file; choose another output file')
     line = error_of(capsys, 'convert', out, tmp_path / 'again.pth')
     assert line == f'{out}: it has the names of this project already and needs no conversion'
 
@@ -384,9 +384,9 @@ def test_arguments(kcla, tmp_path, capsys):
     assert error_of(capsys, 'convert', tmp_path / 'no.pth', out) == f'no such file: {tmp_path / "no.pth"}'
     assert error_of(capsys, 'convert', tmp_path, out) == f'{tmp_path} is a folder'
     line = error_of(capsys, 'convert', kcla, out, '--config', 'kcla-resnet20_digits', '--num-classes', '3')
-    assert line == '--depth and --num-classes are what --config says; leave them out'
-    assert 'name it with --config' in error_of(capsys, 'convert', kcla, out, '--cfg-options', 'a=1')
-    assert error_of(capsys, 'convert', kcla, out, '--num-classes', '0') == '--num-classes: at least 1, got 0'
+    assert line == '--depth and --num-classes cannot be used with --config, which defines both'
+    assert '--cfg-options needs --config' in error_of(capsys, 'convert', kcla, out, '--cfg-options', 'a=1')
+    assert error_of(capsys, 'convert', kcla, out, '--num-classes', '0') == '--num-classes must be at least 1, got 0'
     (tmp_path / 'c.py').write_text('model = None\n')
     line = error_of(capsys, 'convert', kcla, out, '--config', tmp_path / 'c.py')
     assert line.endswith('c.py has no model with a backbone')

@@ -293,7 +293,8 @@ def test_threshold_that_the_config_does_not_state(model, tmp_path, capsys):
     assert result['threshold'] == 0.3 and note in capsys.readouterr().err
     infer(model, tmp_path / 'a.png', tmp_path / 'out', '--threshold', 0.5, '--score-thr', 0.4)
     shown = capsys.readouterr().err
-    assert note not in shown and 'note: --score-thr is for detection; --threshold sets what is foreground' in shown
+    assert note not in shown
+    assert 'note: --score-thr is for detection and is ignored; use --threshold for segmentation' in shown
 
 
 def test_unet_of_the_package(tmp_path):
@@ -321,11 +322,11 @@ def test_options_that_make_no_sense(model, tmp_path, capsys):
     cv2.imwrite(str(tmp_path / 'a.png'), picture()[0])
     run = ['infer', *model, tmp_path / 'a.png', '--out-dir', tmp_path / 'o']
     for options, message in (
-            (['--threshold', 1.5], '--threshold is a probability between 0 and 1, got 1.5'),
-            (['--threshold', 'nan'], '--threshold is a probability between 0 and 1, got nan'),
-            (['--stride', 8], '--stride goes with --slide'),
+            (['--threshold', 1.5], '--threshold must be a probability between 0 and 1, got 1.5'),
+            (['--threshold', 'nan'], '--threshold must be a probability between 0 and 1, got nan'),
+            (['--stride', 8], '--stride needs --slide'),
             (['--slide', 8], '--slide must be at least 16 pixels, got 8'),
-            (['--slide', 64, '--stride', 65], '--stride must be from 1 to the window of 64 pixels, got 65')):
+            (['--slide', 64, '--stride', 65], '--stride must be between 1 and the window size of 64 pixels, got 65')):
         assert error_of(capsys, *run, *options) == message
     assert error_of(capsys, *run, '--cfg-options', 'test_dataloader.dataset.pipeline.1.type=CenterCrop').startswith(
         'the test pipeline has CenterCrop, after which masks do not lie on their images')
@@ -337,7 +338,7 @@ def test_options_of_segmentation_are_refused_elsewhere(model, tmp_path, capsys):
     run = ['infer', config, model[1], tmp_path / 'a.png', '--out-dir', tmp_path / 'o']
     for options in (['--threshold', 0.5], ['--slide', 64], ['--probability']):
         assert error_of(capsys, *run, *options) == \
-            f'{options[0]} is for segmentation (mmseg), and this config is of mmdet'
+            f'{options[0]} is for segmentation (mmseg), but the config is for mmdet'
 
 
 def test_sizes_that_a_network_refuses(model, tmp_path, capsys):

@@ -110,7 +110,7 @@ def test_bad_input(configs, machine, capsys):
     Path('other').mkdir()
     Path('other/first.py').write_text(Path('first.py').read_text())
     assert error_of(capsys, 'sweep', 'first.py', 'other/first.py', '--seeds', 0) == (
-        'two configs are called first; a sweep wants different names, they are folders')
+        'two configs are named first; rename one, since the names are used as folders')
     assert error_of(capsys, 'sweep', 'first.py', 'absent.py', '--seeds', 0).startswith('no config \'absent.py\'')
     assert not machine.commands
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, '--metrics', 'mDice') == (
