@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .plain import plain_globals
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -83,6 +84,8 @@ def _allowed_globals() -> list[Any]:
     for function in (core.multiarray._reconstruct, core.multiarray.scalar):
         for module in ('numpy.core', 'numpy._core'):  # numpy 1, numpy 2
             allowed.append(_under(f'{module}.multiarray', function.__name__, function))
+    for place, constructor in plain_globals().items():
+        allowed.append(_under(*place.rsplit('.', 1), constructor))
     try:
         from mmengine.logging.history_buffer import HistoryBuffer
     except ImportError:

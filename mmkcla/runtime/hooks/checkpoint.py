@@ -12,6 +12,7 @@ from ...errors import UserError
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import did_you_mean
+from ...weights.plain import plain
 
 EARLIER = 'earlier'  # folder of the best checkpoints of trainings before this one
 _BACKEND = 'mmkcla_whole_file'
@@ -77,6 +78,14 @@ class AtomicCheckpointHook(CheckpointHook):
         if old:
             runner.logger.warning(f'{", ".join(path.name for path in old)} of an earlier training moved to '
                                   f'{Path(self.out_dir) / EARLIER}')
+
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
+        """Make everything in the checkpoint plain, so that it loads without running code (``weights_only=True``).
+
+        This hook has a low priority: what other hooks add is in the checkpoint by now.
+        """
+        for key in checkpoint:
+            checkpoint[key] = plain(checkpoint[key])
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
         with self._deletions_last():

@@ -1,0 +1,135 @@
+"""mmkcla.CocoMetric against mmdet's on random sets: every option, ids of every kind, and where mmdet's is wrong."""
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from mmdet.evaluation.metrics import CocoMetric as HostMetric
+from mmdet.structures.mask import encode_mask_results
+
+from mmkcla.evaluation import CocoMetric
+
+CLASSES = ('a', 'b', 'c')
+SIDE = 200
+
+
+def random_set(seed, images=8, objects=None, image_id=int, annotation_id=lambda n: n + 1):
+    """A COCO file's content with boxes, masks, crowds and images without objects, and predictions for it."""
+    rng = np.random.default_rng(seed)
+    content = dict(images=[], annotations=[], categories=[dict(id=2 * i + 1, name=name) for i, name in
+                                                          enumerate(CLASSES)])
+    samples = []
+    for number in range(images):
+        identity = image_id(number + 1)
+        content['images'].append(dict(id=identity, file_name=f'{number}.jpg', width=SIDE, height=SIDE))
+        boxes, labels = [], []
+        for _ in range(rng.integers(0, 6) if objects is None else objects):
+            x, y, w, h = (rng.integers(0, 100), rng.integers(0, 100), rng.integers(4, 100), rng.integers(4, 100))
+            label = int(rng.integers(0, len(CLASSES)))
+            boxes.append([x, y, x + w, y + h])
+            labels.append(label)
+            content['annotations'].append(dict(
+                id=annotation_id(len(content['annotations'])), image_id=identity, category_id=2 * label + 1,
+                bbox=[int(x), int(y), int(w), int(h)], area=int(w * h),
+                iscrowd=int(objects is None and rng.random() < 0.1),
+                segmentation=[[int(v) for v in (x, y, x + w, y, x + w, y + h, x, y + h)]]))
+            if content['annotations'][-1]['iscrowd']:
+                mask = np.zeros((SIDE, SIDE), bool)
+                mask[y:y + h, x:x + w] = True
+                content['annotations'][-1]['segmentation'] = _rle(mask)
+        found = np.array(boxes, float).reshape(-1, 4) + rng.normal(0, 3, (len(boxes), 4))
+        found = np.concatenate([found, rng.uniform(0, 90, (2, 4)) + [0, 0, 100, 100]])
+        guessed = np.array([*(label if rng.random() < 0.8 else 0 for label in labels), 0, 1])
+        masks = np.zeros((len(found), SIDE, SIDE), bool)
+        for mask, box in zip(masks, found.clip(0, SIDE).astype(int), strict=True):
+            mask[box[1]:box[3], box[0]:box[2]] = True
+        samples.append(dict(img_id=identity, ori_shape=(SIDE, SIDE), pred_instances=dict(
+            bboxes=torch.tensor(found, dtype=torch.float32), labels=torch.tensor(guessed),
+            scores=torch.tensor(rng.random(len(found)), dtype=torch.float32), masks=encode_mask_results(masks))))
+    return content, samples
+
+
+def _rle(mask):
+    counts, value, run = [], False, 0
+    for pixel in mask.T.ravel():
+        if bool(pixel) != value:
+            counts.append(run)
+            value, run = not value, 0
+        run += 1
+    return dict(size=list(mask.shape), counts=[*counts, run])
+
+
+def scores(metric_class, path, samples, **options):
+    metric = metric_class(ann_file=str(path), **options)
+    metric.dataset_meta = dict(classes=CLASSES)
+    metric.process({}, samples)
+    return metric.evaluate(len(samples))
+
+
+def written(tmp_path, content):
+    path = tmp_path / 'a.json'
+    path.write_text(json.dumps(content))
+    return path
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1.1e-3, nan_ok=True), name  # both round to three digits
+
+
+@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('options', [
+    dict(metric=['bbox', 'segm']), dict(metric='bbox', classwise=True),
+    dict(metric='segm', iou_thrs=np.array([0.5, 0.75])),
+    dict(metric='bbox', iou_thrs=np.array([0.5, 0.6, 0.75])), dict(metric='proposal'), dict(metric='bbox',
+                                                                                proposal_nums=(1, 10, 100)),
+    dict(metric='proposal_fast'), dict(metric=['bbox', 'proposal_fast']), dict(metric='bbox', metric_items=['mAP_50']),
+], ids=lambda options: '-'.join(options))
+def test_equal_to_the_host(tmp_path, seed, options):
+    # mmdet's fast recall takes images of equally many objects only, on numpy 2
+    content, samples = random_set(seed, objects=3 if 'proposal_fast' in str(options) else None)
+    path = written(tmp_path, content)
+    same(scores(CocoMetric, path, samples, **options), scores(HostMetric, path, samples, **options))
+
+
+@pytest.mark.parametrize('image_id', [str, lambda n: n + 0.5, lambda n: n - 1, lambda n: -n, lambda n: n + 2**40])
+def test_ids_of_images(tmp_path, image_id):
+    content, samples = random_set(5, image_id=image_id)
+    path = written(tmp_path, content)
+    same(scores(CocoMetric, path, samples), scores(HostMetric, path, samples))
+    assert scores(CocoMetric, path, samples)['coco/bbox_mAP_50'] > 0.2
+
+
+@pytest.mark.parametrize(('annotation_id', 'reason'), [
+    (lambda n: n, '1 0'), (lambda n: n // 2 + 1, 'used more than once'), (lambda n: f'x{n}', 'no whole numbers'),
+    (lambda n: n + 0.5, 'no whole numbers')])
+def test_ids_of_annotations_that_would_be_wrong_are_renumbered(tmp_path, annotation_id, reason, monkeypatch):
+    lines = []
+    monkeypatch.setattr('mmkcla.evaluation.coco.print_log', lambda text, logger, level: lines.append((text, level)))
+    right_content, samples = random_set(1)
+    right = scores(HostMetric, written(tmp_path, right_content), samples)
+    content, _ = random_set(1, annotation_id=annotation_id)
+    same(scores(CocoMetric, written(tmp_path, content), samples), right)
+    assert reason in lines[0][0] and lines[0][1] == logging.WARNING
+
+
+@pytest.mark.parametrize('thresholds', [[0.5, 0.75], 0.5])
+def test_thresholds_as_a_config_has_them(tmp_path, thresholds):
+    """mmdet's metric fails at a list or a number."""
+    content, samples = random_set(3)
+    path = written(tmp_path, content)
+    expected = scores(HostMetric, path, samples, iou_thrs=np.atleast_1d(thresholds))
+    same(scores(CocoMetric, path, samples, iou_thrs=thresholds), expected)
+
+
+def test_classwise_keeps_boxes_and_masks(tmp_path):
+    content, samples = random_set(2)
+    path = written(tmp_path, content)
+    both = scores(CocoMetric, path, samples, metric=['bbox', 'segm'], classwise=True)
+    for metric in ('bbox', 'segm'):
+        alone = scores(HostMetric, path, samples, metric=metric, classwise=True)
+        for name in CLASSES:
+            assert both[f'coco/{metric}_{name}_precision'] == pytest.approx(alone[f'coco/{name}_precision'], abs=1.1e-3)
+        assert both[f'coco/{metric}_mAP'] == pytest.approx(alone[f'coco/{metric}_mAP'], abs=1.1e-3)
