@@ -1,0 +1,192 @@
+"""What the image files of a data set are: sizes, channels, bit depth, content hashes, damage."""
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..errors import UserError
+from ..utils.images import IMAGE_SUFFIXES, image_problem, upright, upright_size
+from ..utils.parallel import run_parallel
+from ..utils.text import one_line
+from .fingerprint import ImageSummary, Problem, quantiles
+
+_STATISTICS = 200  # images decoded for mean and standard deviation
+_CHANNELS = {'1': 1, 'L': 1, 'P': 3, 'RGB': 3, 'RGBA': 4, 'CMYK': 4, 'YCbCr': 3, 'LAB': 3, 'HSV': 3, 'LA': 2, 'PA': 4,
+             'I': 1, 'F': 1}
+_BITS = {'1': 1, 'I': 32, 'F': 32}
+_PNG = b'\x89PNG\r\n\x1a\n'
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One image file.
+
+    Attributes:
+        path: of the file.
+        width, height: in pixels, upright (after its EXIF orientation); 0 where it cannot be read.
+        channels, bits: as stored; bits of one channel.
+        sha256: of the file's bytes.
+        problem: why it cannot be read; None if it can.
+    """
+
+    path: Path
+    width: int
+    height: int
+    channels: int
+    bits: int
+    sha256: str
+    problem: str | None = None
+
+
+def find_images(folder: Path) -> list[Path]:
+    """All image files below ``folder`` without hidden ones, in the order of their relative names."""
+    found = [path for path in folder.rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+             and not any(part.startswith('.') for part in path.relative_to(folder).parts)]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def read_images(paths: Sequence[Path], title: str = 'images') -> list[ImageFile]:
+    """Read headers and hashes of all files; nothing is raised for a damaged one, see ``problem``."""
+    return run_parallel(_read, paths, title=title)
+
+
+def _read(path: Path) -> ImageFile:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return ImageFile(path, 0, 0, 0, 0, '', (error.strerror or str(error)).lower())
+    digest = hashlib.sha256(data).hexdigest()
+    problem = image_problem(data)
+    if problem is None:
+        try:
+            with Image.open(io.BytesIO(data)) as picture:
+                channels, bits = _pixel_format(picture, data)
+                return ImageFile(path, *upright_size(picture), channels, bits, digest)
+        except Exception as error:  # Pillow's plugins raise what they like
+            problem = one_line(error, 120)
+    return ImageFile(path, 0, 0, 0, 0, digest, problem)
+
+
+def _pixel_format(picture: Image.Image, data: bytes) -> tuple[int, int]:
+    """Channels and bits of a channel as stored; Pillow opens RGB of 16 bits as 8."""
+    mode = picture.mode
+    channels, bits = _CHANNELS.get(mode, 1), 16 if mode.startswith('I;16') else _BITS.get(mode, 8)
+    if data.startswith(_PNG):
+        bits = max(bits if bits != 32 else 16, data[24]) if data[24] > 8 else bits
+    elif picture.format == 'TIFF':
+        stored = picture.tag_v2.get(258, bits)
+        bits = max(stored) if isinstance(stored, tuple) else stored
+        channels = max(channels, picture.tag_v2.get(277, 1))
+    return channels, bits
+
+
+def summarise(images: Sequence[ImageFile]) -> ImageSummary:
+    """Sizes, formats, and mean and standard deviation of the pixels as a network gets them (RGB, 0 to 255)."""
+    readable = [image for image in images if image.problem is None]
+    mean, std = pixel_statistics(readable)
+    return ImageSummary(
+        count=len(images), width=quantiles([image.width for image in readable]),
+        height=quantiles([image.height for image in readable]),
+        longer=quantiles([max(image.width, image.height) for image in readable]),
+        shorter=quantiles([min(image.width, image.height) for image in readable]),
+        channels=_counted(image.channels for image in readable), bits=_counted(image.bits for image in readable),
+        mean=mean, std=std)
+
+
+def _counted(values: Iterable[int]) -> dict[str, int]:
+    return {str(value): count for value, count in sorted(Counter(values).items())}
+
+
+def pixel_statistics(images: Sequence[ImageFile]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of red, green and blue over at most 200 images, spread evenly over the list."""
+    if not images:
+        return [0.] * 3, [1.] * 3
+    chosen = [images[i] for i in sorted({round(i) for i in np.linspace(0, len(images) - 1, _STATISTICS)})]
+    sums, squares, pixels = np.zeros(3), np.zeros(3), 0
+    for image in chosen:
+        values = np.asarray(as_loaded(image.path)).reshape(-1, 3).astype(np.float64)
+        sums, squares, pixels = sums + values.sum(0), squares + (values ** 2).sum(0), pixels + len(values)
+    mean = sums / pixels
+    std = np.sqrt(np.maximum(squares / pixels - mean ** 2, 1.))
+    return mean.round(1).tolist(), std.round(1).tolist()
+
+
+def as_loaded(path: Path, stretch: bool = False) -> Image.Image:
+    """The picture in RGB, upright; of more than 8 bits the upper 8, as OpenCV loads it in colour.
+
+    Args:
+        path: of the image.
+        stretch: for the eye: spread the values of more than 8 bits from their 1 % to their 99 % quantile.
+
+    Raises:
+        UserError: the file cannot be decoded.
+    """
+    try:
+        with Image.open(path) as picture:
+            picture = upright(picture)
+            if picture.mode.startswith(('I', 'F')):
+                values = np.asarray(picture, np.float64)
+                low, high = np.percentile(values, (1, 99)) if stretch else (0, 65536)
+                grey = np.clip((values - low) / max(high - low, 1e-9) * 256, 0, 255).astype(np.uint8)
+                picture = Image.fromarray(grey)
+            return picture.convert('RGB')
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f'cannot read the image {path}: {one_line(error, 200)}') from error
+
+
+def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:
+    """Files that cannot be read, and formats that change on loading."""
+    def names(chosen: Iterable[ImageFile]) -> list[str]:
+        return [shown(image.path, root) for image in chosen]
+
+    damaged = [image for image in images if image.problem]
+    found = [Problem('unreadable images', [f'{shown(image.path, root)} ({image.problem})' for image in damaged],
+                     fatal=True)]
+    readable = [image for image in images if not image.problem]
+    found.append(Problem('images with more than 4 channels, which the loaders cannot take',
+                         names(image for image in readable if image.channels > 4), fatal=True))
+    found.append(Problem('images with an alpha channel (it is left out) or in CMYK',
+                         names(image for image in readable if image.channels in (2, 4))))
+    found.append(Problem('images of more than 8 bits a channel (loaded as their upper 8 bits)',
+                         names(image for image in readable if image.bits > 8)))
+    return [problem for problem in found if problem.places]
+
+
+def copies_between(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> list[ImageFile]:
+    """The images of ``second`` whose bytes are those of an image of ``first``."""
+    known = {image.sha256 for image in first if image.sha256}
+    return [image for image in second if image.sha256 in known]
+
+
+def copies_within(images: Sequence[ImageFile]) -> list[ImageFile]:
+    """The images whose bytes an earlier one of the list has."""
+    seen: set[str] = set()
+    again = []
+    for image in images:
+        if image.sha256 in seen:
+            again.append(image)
+        seen.add(image.sha256)
+    return [image for image in again if image.sha256]
+
+
+def held_out(images: Sequence[ImageFile], share: float) -> set[str]:
+    """Hashes of the images to hold out: those of the smallest SHA-256, about ``share`` of all and at least one.
+
+    Copies of an image are on one side, and an image stays on its side when others are added.
+    """
+    digests = sorted({image.sha256 for image in images})
+    return set(digests[:max(1, round(len(digests) * share))]) if len(digests) > 1 else set()
+
+
+def shown(path: Path, root: Path) -> str:
+    """A path for messages: relative to ``root`` where it lies below."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
