@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
@@ -56,17 +55,6 @@ def test_kcla_is_one_line_from_its_plain_twin(path):
     ours, plain = (Config.fromfile(p) for p in (path, path.with_name(path.name.replace('-kcla', ''))))
     assert backbone_of(ours).pop('layer_attention').type == 'KCLA'
     assert ours.to_dict() == plain.to_dict()
-
-
-def test_metafiles_name_every_config():
-    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
-    named = [model for meta in index for model in yaml.safe_load((ROOT / meta).read_text())['Models']]
-    assert sorted(ROOT / model['Config'] for model in named) == sorted(
-        path for path in (ROOT / 'configs').rglob('*.py') if not {'_base_', 'demo'} & set(path.parts))
-    for model in named:
-        assert model['Name'] == Path(model['Config']).stem
-        if (ROOT / model['Config']) in CONFIGS:
-            assert (ROOT / model['Config']).with_name('README.md').read_text().count(f'[{model["Name"]}]') == 1
 
 
 def coco_folder(root, sizes=((64, 48), (48, 64), (64, 64))):
