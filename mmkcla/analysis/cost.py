@@ -13,21 +13,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..errors import UserError
-from ..layers import layer_attention_class
+from ..layers import known_layer_attentions, layer_attention_class
 from ..utils.figures import new_figure, write_figure
 from ..utils.tables import write_csv
+from ..utils.text import did_you_mean
 from .count import MacCounter
 
-METHODS: dict[str, dict] = {
-    'KCLA': dict(type='KCLA'),
-    'SoftmaxLayerAttention': dict(type='SoftmaxLayerAttention'),
-    'SoftmaxLayerAttention, literal': dict(type='SoftmaxLayerAttention', literal=True),
-    'LinearLayerAttention': dict(type='LinearLayerAttention'),
-    'MRLABase': dict(type='MRLABase'),
-    'MRLALight': dict(type='MRLALight'),
-    'DLALight': dict(type='DLALight'),
-    'DLABase': dict(type='DLABase'),
-}
+VARIANTS = {'SoftmaxLayerAttention, literal': dict(type='SoftmaxLayerAttention', literal=True)}
 DEPTHS = (8, 16, 32, 64, 128, 256, 512)
 QUANTITIES = {
     'macs': 'MACs', 'saved_bytes': 'kept for backward', 'state_bytes': 'live state',
@@ -70,11 +62,31 @@ class Point:
         return self.status == 'done'
 
 
+def known_methods() -> dict[str, dict]:
+    """What can be measured: every known layer attention by its class name, and :data:`VARIANTS`."""
+    return {name: dict(type=name) for name in known_layer_attentions()} | VARIANTS
+
+
+def default_methods() -> list[str]:
+    """The names of the package's own methods that attend to layers, and of :data:`VARIANTS`; KCLA first."""
+    package = __name__.partition('.')[0]
+    kinds = {name: layer_attention_class(method['type']) for name, method in known_methods().items()}
+    own = [name for name, kind in kinds.items() if kind.__module__.startswith(f'{package}.') and not kind.own_map_alone]
+    return sorted(own, key=lambda name: (name != 'KCLA', name))
+
+
+def methods_without(option: str, methods: Sequence[str]) -> list[str]:
+    """Those of ``methods`` that do not take ``option``."""
+    known = known_methods()
+    return [name for name in methods if name in known
+            and option not in layer_attention_class(known[name]['type']).options()]
+
+
 class _OverLimit(Exception):
     """A forward in training took or kept more than it may."""
 
 
-def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] = tuple(METHODS), channels: int = 64,
+def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] | None = None, channels: int = 64,
             size: int = 8, batch: int = 1, repeats: int = 3, limit: float = 60., memory_limit: float = 4.,
             options: dict | None = None, device: torch.device | str = 'cpu') -> Iterator[Point]:
     """Measure stages of ``channels`` at maps of ``size × size``, ``batch`` samples, float32.
@@ -84,12 +96,12 @@ def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] = tuple(METHO
 
     Args:
         depths: rising numbers of layers.
-        methods: names of :data:`METHODS`.
+        methods: names of :func:`known_methods`; None: those of :func:`default_methods`.
         channels, size, batch: of the maps, ``(batch, channels, size, size)``.
         repeats: of the timed runs.
         limit: seconds that a forward and backward may take; a slower one is the method's last.
         memory_limit: GiB that a forward may keep for backward; it is stopped beyond, and the method with it.
-        options: for every method; drop path is 0 otherwise, other options are the method's defaults.
+        options: for every method that takes them; drop path is 0 otherwise, other options are the method's defaults.
         device: where.
 
     Yields:
@@ -98,9 +110,10 @@ def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] = tuple(METHO
     Raises:
         UserError: an unknown method, or depths that are not positive.
     """
+    methods, known = default_methods() if methods is None else methods, known_methods()
     for name in methods:
-        if name not in METHODS:
-            raise UserError(f'unknown method {name!r}; known are: ' + '; '.join(METHODS))
+        if name not in known:
+            raise UserError(f'unknown method {name!r}; known are: {"; ".join(known)}{did_you_mean(name, known)}')
     if not depths or min(depths) < 1:
         raise UserError(f'depths are positive numbers of layers, got {" ".join(map(str, depths)) or "none"}')
     for name in methods:
@@ -123,8 +136,9 @@ def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] = tuple(METHO
 
 def _measure(name: str, depth: int, shape: tuple[int, int, int, int], repeats: int, limit: float, memory_limit: float,
              options: dict, device: torch.device | str) -> tuple[Point, float]:
-    arguments = {'drop_path': 0., **METHODS[name], **options}
+    arguments = dict(known_methods()[name])
     method = layer_attention_class(arguments.pop('type'))
+    arguments |= {option: value for option, value in {'drop_path': 0., **options}.items() if option in method.options()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = method.build_stage(shape[1], depth, **arguments).to(device)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..layers.inspection import CARRY
 from ..utils.figures import new_figure, write_figure
 from ..utils.tables import write_csv
 from ..utils.text import plural
-from .shares import CARRY, shares
 from .subject import Subject, each_image
 
 COLUMNS = ('config', 'method', 'weights', 'stage', 'layer', 'from_layer', 'layers_back', 'share', 'share_std',
@@ -20,12 +20,12 @@ COLUMNS = ('config', 'method', 'weights', 'stage', 'layer', 'from_layer', 'layer
 
 @dataclass
 class Share:
-    """The share of ``token`` (a layer's number, or :data:`~.shares.CARRY`) in the output of ``layer``.
+    """The share of ``token`` (a layer's number, or :data:`~mmkcla.layers.inspection.CARRY`) in the output of ``layer``.
 
     ``mean``: of its absolute value over images and heads (channels for MRLA-light and DLA-L); ``std``: over images
     (n − 1) of the mean over heads, None for one image; ``relative``: of the absolute values made to sum to 1 over the
     tokens; ``with_norm``: as ``mean``, with the batch norms on the way (None where there are none). What a share is,
-    :func:`~.shares.shares` says.
+    each method's ``layer_shares`` says.
     """
 
     subject: Subject
@@ -50,8 +50,8 @@ def decay(subject: Subject, images: list[Path]) -> list[Share]:
     found: dict[tuple[int, int, int], list[tuple[float, float, float | None]]] = {}
     for _, stages in each_image(subject, images):
         for stage in stages:
-            for position, call in enumerate(stage.calls):
-                parts = shares(call.layer, stage, position)
+            for position in range(stage.depth):
+                parts = stage.shares(position)
                 size = parts.weights.abs()
                 relative = size / size.sum(0)
                 for number, token in enumerate(parts.tokens):

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..utils.figures import new_figure, sparse_ticks, write_figure
 from ..utils.tables import write_csv
 from ..utils.text import plural
-from .shares import keys
 from .subject import Subject, each_image
 
 COLUMNS = ('config', 'method', 'weights', 'stage', 'layer_i', 'layer_j', 'cosine', 'cosine_std', 'images')
@@ -42,11 +41,11 @@ def cosines(stage_keys: Tensor) -> Tensor:
 
 @torch.no_grad()
 def key_similarity(subject: Subject, images: list[Path]) -> list[Similarity]:
-    """The similarities of all stages; which keys are meant, :func:`~.shares.keys` says."""
+    """The similarities of all stages; which keys are meant, each method's ``stage_keys`` says."""
     found: dict[int, list[Tensor]] = {}
     for _, stages in each_image(subject, images):
         for stage in stages:
-            found.setdefault(stage.number, []).append(cosines(keys(stage.calls[-1].layer, stage))[0].cpu())
+            found.setdefault(stage.number, []).append(cosines(stage.keys())[0].cpu())
     results = []
     for number, of_images in found.items():
         stacked = torch.stack(of_images).numpy()

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..layers import KCLA
-from ..layers.common import HeadMixing
+from ..layers.inspection import CARRY
 from ..utils.figures import new_figure, sparse_ticks, write_figure
 from ..utils.tables import write_csv
 from ..utils.text import plural
 from .record import Stage
-from .shares import CARRY, gate, shares, temperature
 from .subject import Subject, each_image
 
 _START = ('config', 'method', 'weights', 'stage', 'layer')
@@ -42,14 +40,16 @@ class StageWeights:
     def add(self, stage: Stage) -> None:
         """Take up the stage's calls for one image (batch 1)."""
         for position, call in enumerate(stage.calls):
-            parts = shares(call.layer, stage, position)
+            parts = stage.shares(position)
             for token, weight in zip(parts.tokens, parts.weights, strict=True):
                 self.weights.setdefault((position + 1, token), []).append(weight[0].cpu().double().numpy())
-            for kept, value in ((self.temperatures, temperature(call)), (self.gates, gate(call))):
+            for kept, value in ((self.temperatures, call.layer.head_temperatures(call)),
+                                (self.gates, call.layer.head_gates(call))):
                 if value is not None:
                     kept.setdefault(position + 1, []).append(value[0].cpu().double().numpy())
-            if isinstance(call.layer, KCLA) and isinstance(call.layer.head_mixing, HeadMixing):
-                self.phi[position + 1] = call.layer.head_mixing.weight.detach().cpu().double().numpy()
+            matrix = call.layer.head_mixing_matrix()
+            if matrix is not None:
+                self.phi[position + 1] = matrix.detach().cpu().double().numpy()
 
     @property
     def has_carry(self) -> bool:

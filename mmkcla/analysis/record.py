@@ -9,19 +9,7 @@ from torch import Tensor, nn
 
 from ..layers import LayerAttention
 from ..layers.base import State
-
-
-@dataclass
-class Call:
-    """One call of a layer: what it was given and what it gave; see :class:`LayerAttention` for the shapes."""
-
-    name: str
-    layer: LayerAttention
-    x: Tensor
-    state: State | None
-    shortcut: Tensor | None
-    retrieved: Tensor
-    new_state: State
+from ..layers.inspection import Call, Shares
 
 
 @dataclass
@@ -35,6 +23,14 @@ class Stage:
     def depth(self) -> int:
         """Number of layers D."""
         return len(self.calls)
+
+    def keys(self) -> Tensor:
+        """The keys of the layers, ``(D, B, G, d)``; see :meth:`LayerAttention.stage_keys`."""
+        return self.calls[-1].layer.stage_keys(self.calls)
+
+    def shares(self, position: int) -> Shares:
+        """The shares in what layer ``position`` (from 0) retrieved; see :meth:`LayerAttention.layer_shares`."""
+        return self.calls[position].layer.layer_shares(self.calls, position)
 
 
 @contextmanager

@@ -48,11 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     cost = _add(kinds, 'cost', 'parameters, MACs, memory and time of all methods versus depth')
     cost.add_argument('--depths', type=int, nargs='+', help='numbers of layers (default: 8 16 32 64 128 256 512)')
-    cost.add_argument('--methods', nargs='+', metavar='NAME', help='methods to measure (default: all)')
+    cost.add_argument('--methods', nargs='+', metavar='NAME',
+                      help='layer attentions to measure (default: those of the package that attend to layers)')
     cost.add_argument('--channels', type=int, default=64, help='channels of the feature maps (default: %(default)s)')
     cost.add_argument('--size', type=int, default=8, help='height and width of the feature maps (default: %(default)s)')
     cost.add_argument('--batch', type=int, default=1, help='batch size (default: %(default)s)')
-    cost.add_argument('--head-channels', type=int, help='channels per head (default: the default of each method)')
+    cost.add_argument('--head-channels', type=int,
+                      help='channels per head, for methods with heads (default: the default of each method)')
     cost.add_argument('--repeats', type=int, default=3,
                       help='timed runs; the median is reported (default: %(default)s)')
     cost.add_argument('--limit', type=float, default=60.,
@@ -161,8 +163,10 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
 
     from ..analysis import cost
     device = pick_device(args.device or 'cpu')
-    methods, depths = args.methods or list(cost.METHODS), args.depths or cost.DEPTHS
+    methods, depths = args.methods or cost.default_methods(), args.depths or cost.DEPTHS
     options = {} if args.head_channels is None else dict(head_channels=args.head_channels)
+    if options and (without := cost.methods_without('head_channels', methods)):
+        note(f'without head_channels: {", ".join(without)}')
     points = list(tqdm(
         cost.measure(depths, methods, args.channels, args.size, args.batch, args.repeats, args.limit, args.memory_limit,
                      options, device),

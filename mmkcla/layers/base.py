@@ -1,8 +1,8 @@
 """The one interface of all layer attentions."""
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import UserError
+from ..utils.text import did_you_mean
 from .common import checkpointed, make_drop_path
+from .inspection import Call, Shares
 
 State = tuple[Tensor, ...]
+SET_BY_NETWORK = ('channels', 'depth', 'carry_channels', 'carry_stride')  # arguments of build_stage
 
 
 class LayerAttention(nn.Module):
@@ -28,25 +31,79 @@ class LayerAttention(nn.Module):
       ``needs_shortcut`` is True;
     * ``retrieved``: ``(B, C, H, W)``; the next block's input is ``x + retrieved``.
 
+    A method implements :meth:`attend`. Its constructor takes the channels first, its own options after them, and
+    passes the rest on: ``def __init__(self, channels, head_channels=32, **options): super().__init__(**options)``.
+    ``docs/own-layer-attention.md`` goes through one.
+
     Args:
+        drop_path: probability of dropping the retrieved map of a sample in training.
+        layer_scale_init: None, or the start of a factor per channel on what is retrieved. At 0 the network is bit for
+            bit the plain one at step 0 and still learns, which a zero in the norm under a ReLU would not (ours, not the
+            papers').
         with_cp: recompute this layer's forward in the backward pass instead of keeping its activations
             (non-reentrant checkpointing). The block's own ``with_cp`` does not cover the attention.
+        norm_layer: builds the normalisation of a number of channels.
+
+    Raises:
+        UserError: for values out of range; and, when a class is defined, for the name of another class.
     """
 
     needs_shortcut: ClassVar[bool] = False
-    cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=16)  # of the papers' CIFAR experiments
+    own_map_alone: ClassVar[bool] = False  # retrieves nothing of earlier layers, so their keys and shares do not exist
+    cifar_options: ClassVar[dict[str, Any]] = {}  # of the papers' CIFAR experiments
     _known: ClassVar[dict[str, type[LayerAttention]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__name__.startswith('_'):
-            LayerAttention._known[cls.__name__] = cls
+        name = cls.__name__
+        if name.startswith('_'):
+            return
+        other = LayerAttention._known.get(name, cls)
+        if _path(other) != _path(cls):  # the same path comes again with a reload, or a notebook cell run again
+            raise UserError(f'class {_path(cls)}: {name!r} is the name of {_path(other)} already, and configs find '
+                            'layer attentions by name; choose another name')
+        LayerAttention._known[name] = cls
 
-    def __init__(self, with_cp: bool = False) -> None:
+    def __init__(self, *, drop_path: float = 0.2, layer_scale_init: float | None = None, with_cp: bool = False,
+                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
         super().__init__()
+        if not (layer_scale_init is None or isinstance(layer_scale_init, (int, float))):
+            raise UserError(f'layer_scale_init={layer_scale_init!r} is not a number')
         self.with_cp = with_cp
         # The first layer of a stage; where it has no carry, it forgets what the previous stage left.
         self.opens_stage = False
+        self.norm_layer = norm_layer
+        self.layer_scale_init = layer_scale_init
+        self.layer_scale = None
+        self.drop_path = make_drop_path(drop_path)
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options that :meth:`build_stage` takes, with their defaults; ``inspect.Parameter.empty`` where there is
+        none. What a network sets itself (:data:`SET_BY_NETWORK`) is left out."""
+        found: dict[str, Any] = {}
+        for name in ('build_stage', '__init__'):
+            for kind in cls.__mro__:
+                if name not in vars(kind):
+                    continue
+                parameters = inspect.signature(getattr(kind, name)).parameters.values()
+                for parameter in parameters:
+                    if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                        found.setdefault(parameter.name, parameter.default)
+                if kind is LayerAttention or all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
+                    break  # what it does not take goes no further
+        return {name: default for name, default in found.items() if name not in ('self', *SET_BY_NETWORK)}
+
+    @classmethod
+    def unknown_option(cls, name: str) -> UserError:
+        """The error for an option that the method does not take; it lists those that it does."""
+        if name == 'norm_layer':
+            return UserError(f'layer_attention {cls.__name__} does not take norm_layer, which every network sets: let '
+                             f'{_path(cls)}.__init__ take **options and pass them to LayerAttention.__init__')
+        # in a config the norm is given by norm_cfg
+        options = ['norm_cfg' if option == 'norm_layer' else option for option in cls.options()]
+        return UserError(f'layer_attention {cls.__name__} does not take {name!r}; its options are '
+                         f'{", ".join(options)} (see {_path(cls)}){did_you_mean(name, options)}')
 
     @classmethod
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
@@ -80,27 +137,18 @@ class LayerAttention(nn.Module):
         if self.layer_scale is not None:
             nn.init.constant_(self.layer_scale, self.layer_scale_init)
 
-    def build_output(self, channels: int, relu: bool, drop_path: float, layer_scale_init: float | None,
-                     norm_layer: Callable[[int], nn.Module]) -> None:
-        """Make what :meth:`output` uses.
+    def build_output(self, channels: int, relu: bool = True, norm: bool = True) -> None:
+        """Make what :meth:`output` uses; called last in a constructor.
 
         Args:
             channels: C of the retrieved map.
             relu: have the ReLU.
-            drop_path: probability of dropping the map of a sample in training.
-            layer_scale_init: None, or the start of a factor per channel. At 0 the network is bit for bit the plain
-                one at step 0 and still learns, which a zero in the norm under a ReLU would not (ours, not the papers').
-            norm_layer: builds the normalisation of a number of channels.
+            norm: have the norm.
         """
-        self.norm = norm_layer(channels)
+        self.norm = self.norm_layer(channels) if norm else nn.Identity()
         self.relu = nn.ReLU() if relu else nn.Identity()
-        self.layer_scale_init = layer_scale_init
-        self.layer_scale = None
-        if layer_scale_init is not None:
-            if not isinstance(layer_scale_init, (int, float)):
-                raise UserError(f'layer_scale_init={layer_scale_init!r} is not a number')
-            self.layer_scale = nn.Parameter(torch.full((channels, ), float(layer_scale_init)))
-        self.drop_path = make_drop_path(drop_path)
+        if self.layer_scale_init is not None:
+            self.layer_scale = nn.Parameter(torch.full((channels, ), float(self.layer_scale_init)))
 
     def output(self, x: Tensor) -> Tensor:
         """``DropPath(scale · ReLU(norm(x)))``, ``(B, C, H, W)`` to the same."""
@@ -127,6 +175,51 @@ class LayerAttention(nn.Module):
             return checkpointed(self, self.attend, x, state, shortcut)
         return self.attend(x, state, shortcut)
 
+    # What analyses ask. All are optional: an analysis whose method is not defined says so. ------------------------
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """The keys of a stage's layers as its last layer (this one) finds them, in heads: ``(D, B, G, d)``.
+
+        Args:
+            calls: of the D layers of the stage.
+
+        Raises:
+            UserError: for a method without keys of layers.
+        """
+        raise self._not_defined('stage_keys(calls)', 'has no key of a layer')
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """The shares of layers in what this layer, ``calls[position]``, retrieved.
+
+        Args:
+            calls: of the D layers of the stage.
+            position: of this layer, from 0.
+
+        Raises:
+            UserError: for a method without shares of layers.
+        """
+        raise self._not_defined('layer_shares(calls, position)', 'gives earlier layers no share')
+
+    def head_gates(self, call: Call) -> Tensor | None:
+        """The factor in (0, 1) on what each head retrieved, ``(B, G)``; None without gates."""
+
+    def head_temperatures(self, call: Call) -> Tensor | None:
+        """The factor on each head's scores, ``(B, G)``; None where there is no other than a constant."""
+
+    def head_mixing_matrix(self) -> Tensor | None:
+        """The matrix that mixes the heads' scores, ``(G, G)``, from head to head in columns and rows; None without."""
+
+    def _not_defined(self, method: str, lack: str) -> UserError:
+        name = type(self).__name__
+        if self.own_map_alone:
+            return UserError(f'{name} {lack}: it looks at its own map alone')
+        return UserError(f'{name} does not define {method}, which this analysis calls; add it to '
+                         f'{_path(type(self))} as docs/own-layer-attention.md shows')
+
+
+def _path(kind: type) -> str:
+    return f'{kind.__module__}.{kind.__qualname__}'
+
 
 def known_layer_attentions() -> list[str]:
     """Names usable as ``layer_attention=dict(type=…)``."""
@@ -143,8 +236,6 @@ def layer_attention_class(type_: str | type[LayerAttention]) -> type[LayerAttent
         return type_
     name = str(type_).removeprefix('mmkcla.')
     if name not in LayerAttention._known:
-        near = difflib.get_close_matches(name, LayerAttention._known, n=1)
-        hint = f' Did you mean {near[0]!r}?' if near else ''
-        raise UserError(f'unknown layer_attention type {type_!r}; known are: {", ".join(known_layer_attentions())}.'
-                        + hint)
+        raise UserError(f'unknown layer_attention type {type_!r}; known are: {", ".join(known_layer_attentions())}'
+                        + did_you_mean(name, LayerAttention._known))
     return LayerAttention._known[name]

@@ -1,14 +1,16 @@
 """Dynamic Layer Attention (DLA), IJCAI 2024: MRLA whose memory is refreshed by a recurrent cell."""
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import State
+from .cache import Cache
 from .common import depthwise_value, global_average
+from .inspection import Call
 from .mrla import MRLABase, MRLALight
 
 
@@ -44,6 +46,30 @@ class DynamicSharingUnit(nn.Module):
         return cell.sigmoid(), cell
 
 
+class UnitState(NamedTuple):
+    """The DSU's hidden state and cell, each ``(B, C)``."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class DLABaseState(NamedTuple):
+    """The DSU's state, and the refreshed keys and values."""
+
+    unit: UnitState
+    cache: Cache
+
+    def pack(self) -> State:
+        """A flat tuple: h, c, then the cache."""
+        return (*self.unit, *self.cache.pack())
+
+    @classmethod
+    def unpack(cls, state: State) -> DLABaseState:
+        """The inverse of :meth:`pack`."""
+        hidden, cell, *cache = state
+        return cls(UnitState(hidden, cell), Cache.unpack(tuple(cache)))
+
+
 class _SharesUnit:
     """For layers of which a stage's first owns the modules that all of the stage use."""
 
@@ -68,13 +94,18 @@ class _SharesUnit:
         """What the first layer owns, by name."""
         return dict(unit=DynamicSharingUnit(channels, reduction))
 
-    def step(self, pooled: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
-        """Advance the stage's cell by a layer: its new hidden state and cell."""
+    @staticmethod
+    def unpack_unit(state: State) -> UnitState:
+        """The DSU's part of a state."""
+        return UnitState(*state)
+
+    def step(self, pooled: Tensor, state: State | None) -> UnitState:
+        """Advance the stage's cell by a layer."""
         if self.opens_stage or state is None:
             hidden = cell = torch.zeros_like(pooled)
         else:
-            hidden, cell = state[:2]
-        return self.owner[0].unit(pooled, hidden, cell)
+            hidden, cell = self.unpack_unit(state)
+        return UnitState(*self.owner[0].unit(pooled, hidden, cell))
 
 
 class DLALight(_SharesUnit, MRLALight):
@@ -96,13 +127,20 @@ class DLALight(_SharesUnit, MRLALight):
         return dict(unit=DynamicSharingUnit(channels, reduction), excite=depthwise_value(channels))
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` is (h, c), each ``(B, C)``."""
+        """``state`` is a :class:`UnitState`."""
         pooled = global_average(x)
-        hidden, cell = self.step(pooled, state)
+        after = self.step(pooled, state)
         owner = self.owner[0]
-        fresh, _ = owner.unit(global_average(shortcut), hidden, cell)
+        fresh, _ = owner.unit(global_average(shortcut), *after)
         past = shortcut * fresh[:, :, None, None].to(shortcut.dtype) + owner.excite(shortcut)
-        return self.retrieve(x, pooled, past), (hidden, cell)
+        return self.retrieve(x, pooled, past), tuple(after)
+
+    def past_factor(self, call: Call) -> Tensor:
+        """λ (u + Σe), ``(B, C)``: what λ S' makes of a shift that is constant over the map, u held still, away from
+        borders."""
+        owner = self.owner[0]
+        fresh, _ = owner.unit(global_average(call.shortcut), *self.unpack_unit(call.new_state))
+        return self.past * (fresh + owner.excite.weight.sum((1, 2, 3)))
 
 
 class DLABase(_SharesUnit, MRLABase):
@@ -117,14 +155,23 @@ class DLABase(_SharesUnit, MRLABase):
     """
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` is (h, c), then layer by layer the key ``(B, C)`` and the value ``(B, C, H, W)``."""
+        """``state`` is a :class:`DLABaseState`, packed."""
         pooled = global_average(x)
-        hidden, cell = self.step(pooled, state)
+        after = self.step(pooled, state)
         unit = self.owner[0].unit
-        cache = () if self.opens_stage or state is None else state[2:]
-        keys = [key * unit(key, hidden, cell)[0] for key in cache[::2]]
-        values = [value * unit(global_average(value), hidden, cell)[0][:, :, None, None].to(value.dtype)
-                  for value in cache[1::2]]
-        refreshed = [entry for pair in zip(keys, values, strict=True) for entry in pair]
-        cache = (*refreshed, self.key(pooled), self.value(x))
-        return self.retrieve(pooled, cache), (hidden, cell, *cache)
+        cache = Cache() if self.opens_stage or state is None else self.unpack_cache(state)
+        keys = tuple(key * unit(key, *after)[0] for key in cache.vectors)
+        values = tuple(value * unit(global_average(value), *after)[0][:, :, None, None].to(value.dtype)
+                       for value in cache.maps)
+        cache = Cache(keys, values).append(self.key(pooled), self.value(x))
+        return self.retrieve(pooled, cache), DLABaseState(after, cache).pack()
+
+    @staticmethod
+    def unpack_unit(state: State) -> UnitState:
+        """The DSU's part of a state."""
+        return DLABaseState.unpack(state).unit
+
+    @staticmethod
+    def unpack_cache(state: State) -> Cache:
+        """The refreshed keys and values in a state."""
+        return DLABaseState.unpack(state).cache

@@ -1,11 +1,10 @@
 """Efficient Attention (Shen et al.), arXiv 1812.01243, WACV 2021."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .base import LayerAttention, State
 from .spatial_attention import SpatialAttention, softmax
@@ -41,19 +40,19 @@ class EfficientLayerAttention(LayerAttention):
 
     Args:
         channels: C of the maps.
-        drop_path, layer_scale_init: see :meth:`LayerAttention.build_output`.
-        with_cp: see :class:`LayerAttention`.
-        norm_layer: accepted as of the others, and unused.
-        options: of :class:`EfficientAttention`: key_channels, num_heads, value_channels, normalization, zero_init.
+        key_channels, num_heads, value_channels, normalization, zero_init: of :class:`EfficientAttention`.
+        options: of :class:`LayerAttention`; ``norm_layer`` has no use here.
     """
 
-    cifar_options = {}
+    own_map_alone = True
 
-    def __init__(self, channels: int, drop_path: float = 0.2, layer_scale_init: float | None = None,
-                 with_cp: bool = False, norm_layer: Callable[[int], nn.Module] | None = None, **options: Any) -> None:
-        super().__init__(with_cp)
-        self.attention = EfficientAttention(channels, residual=False, **options)
-        self.build_output(channels, False, drop_path, layer_scale_init, lambda channels: nn.Identity())
+    def __init__(self, channels: int, key_channels: int | None = None, num_heads: int = 1,
+                 value_channels: int | None = None, normalization: str = 'softmax', zero_init: bool = False,
+                 **options: Any) -> None:
+        super().__init__(**options)
+        self.attention = EfficientAttention(channels, key_channels, num_heads, value_channels, normalization,
+                                            residual=False, zero_init=zero_init)
+        self.build_output(channels, relu=False, norm=False)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is empty."""

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .base import LayerAttention, State
 from .common import ChannelConv, HeadMixing, depthwise_value, global_average, per_channel, split_heads
+from .inspection import CARRY, Call, Shares, own_keys
 
 TEMPERATURE_MODES = ('fixed', 'learnable', 'dynamic')
 GATE_KEYS = ('current', 'accumulated')
@@ -18,6 +19,23 @@ MAX_SCORE = 10.  # P·‖K‖ is cut off here, so that no weight exceeds e^10
 LOG_OFFSET = math.log(1e-3)  # the paper's code divides by z + 1e-3
 NORM_EPS = 1e-6  # below it a key counts as zero: its direction is cut to zero, the gate is σ(0)
 DYNAMIC_BOUND = math.log(2.)  # a dynamic temperature stays within half and twice its base
+
+
+class KCLAState(NamedTuple):
+    """The running mean m ``(B, C, H, W)``, log z ``(B, G)``, and ΣK ``(B, C)`` if the gate's angle is to it."""
+
+    mean: Tensor
+    log_z: Tensor
+    key_sum: Tensor | None = None
+
+    def pack(self) -> State:
+        """A flat tuple of the tensors that there are."""
+        return tuple(entry for entry in self if entry is not None)
+
+    @classmethod
+    def unpack(cls, state: State) -> KCLAState:
+        """The inverse of :meth:`pack`."""
+        return cls(*state)
 
 
 class KCLA(LayerAttention):
@@ -42,7 +60,6 @@ class KCLA(LayerAttention):
         head_channels: channels d of a head: 64 for ImageNet and detection, 16 for CIFAR and medical segmentation.
         carry_channels: channels of the previous stage; None where there is none, and no carry is built.
         carry_stride: the stage's true stride (1 in a dilated stage).
-        drop_path: probability of dropping the retrieved map of a sample in training.
         temperature: ``'fixed'`` (a buffer), ``'learnable'`` (log P is a parameter started at the fixed sequence) or
             ``'dynamic'`` (log P is a parameter, plus a shift of at most log 2 either way predicted per sample from
             ⟨Q, K⟩/‖K‖, started at zero). At the start all three agree.
@@ -53,26 +70,24 @@ class KCLA(LayerAttention):
         relu: the ReLU after the BN, on or off.
         gate_key: ``'current'``: the gate's angle is to the current key; ``'accumulated'``: to the direction of ΣK_i.
         scale_by_width: divide ‖K‖ by √d in the weights.
-        layer_scale_init: None, or the start of a per-channel scale after the ReLU. At 0 the network is bit for bit the
-            plain one at step 0 and still learns (ours, not the paper's: for starting from plain ImageNet weights).
         carry_blocks: given to :meth:`build_stage`: indices ≥ 1 of blocks (within every stage deep enough) at which the
             stage's own mean so far is carried, i.e. normalised and made one token again (11 in the reference R101).
         carry_bias: bias of the carry's convolution.
         share_carry_key: the carry takes this layer's key convolution instead of its own.
-        with_cp: see :class:`LayerAttention`.
-        norm_layer: builds the normalisation of a number of channels.
+        options: of :class:`LayerAttention`.
 
     Raises:
         UserError: for channels that head_channels does not divide, and unknown modes.
     """
 
+    cifar_options = dict(head_channels=16)
+
     def __init__(self, channels: int, head_channels: int = 64, carry_channels: int | None = None, carry_stride: int = 2,
-                 drop_path: float = 0.2, temperature: str = 'fixed',
-                 temperature_range: tuple[float, float] = (0.7, 1 / 0.7), dynamic_value: bool = True,
-                 head_mixing: bool = True, relu: bool = True, gate_key: str = 'current', scale_by_width: bool = False,
-                 layer_scale_init: float | None = None, carry_bias: bool = False, share_carry_key: bool = False,
-                 with_cp: bool = False, norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
-        super().__init__(with_cp)
+                 temperature: str = 'fixed', temperature_range: tuple[float, float] = (0.7, 1 / 0.7),
+                 dynamic_value: bool = True, head_mixing: bool = True, relu: bool = True, gate_key: str = 'current',
+                 scale_by_width: bool = False, carry_bias: bool = False, share_carry_key: bool = False,
+                 **options: Any) -> None:
+        super().__init__(**options)
         self.channels = channels
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
@@ -85,12 +100,12 @@ class KCLA(LayerAttention):
         self.carry = None
         if carry_channels is not None:
             self.carry = Carry(carry_channels, channels, self.num_heads, carry_stride, carry_bias, not share_carry_key,
-                               norm_layer)
+                               self.norm_layer)
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
         self.head_mixing = HeadMixing(self.num_heads) if head_mixing else nn.Identity()
-        self.build_output(channels, relu, drop_path, layer_scale_init, norm_layer)
+        self.build_output(channels, relu)
         if temperature == 'fixed':
             self.register_buffer('log_temperature', torch.empty(self.num_heads))
         else:
@@ -131,47 +146,103 @@ class KCLA(LayerAttention):
         norm = torch.linalg.vector_norm(key, dim=-1) * self.norm_scale
         return (log_temperature.exp() * norm).clamp(max=MAX_SCORE)
 
+    def _score(self, query: Tensor, key: Tensor) -> Tensor:
+        """⟨Q, K⟩/‖K‖: ``(B, G, d)`` to ``(B, G)``."""
+        length = torch.linalg.vector_norm(key, dim=-1, keepdim=True)
+        return (query * (key / length.clamp(min=NORM_EPS))).sum(-1)
+
+    def _log_temperature(self, score: Tensor) -> Tensor:
+        """log P of each head, ``(G,)``, or ``(B, G)`` where it depends on ``score``."""
+        log_temperature = self.log_temperature.to(score.dtype)
+        if self.shift is None:
+            return log_temperature
+        slope, offset = self.shift.to(score.dtype)
+        return log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
+
+    def _carried(self, before: KCLAState) -> KCLAState:
+        """The previous stage's mean as this stage's first token."""
+        mean, key = self.carry(before.mean, self.key)
+        key = self._heads(key)
+        return KCLAState(mean, self._weight(key, self.log_temperature.to(key.dtype)), key.flatten(1))
+
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` is ``(m, log z)`` with shapes ``(B, C, H, W)`` and ``(B, G)``, plus ΣK ``(B, C)`` if the gate's
-        angle is to the accumulated key."""
+        """``state`` is a :class:`KCLAState`, packed."""
         pooled = global_average(x)
         query, key = self._heads(self.query(pooled)), self._heads(self.key(pooled))
-        log_temperature = self.log_temperature.to(key.dtype)
 
-        if self.carry is not None and state is not None:
-            mean, carried = self.carry(state[0], self.key)
-            carried = self._heads(carried)
-            state = (mean, self._weight(carried, log_temperature), carried.flatten(1))
+        before = None if state is None else KCLAState.unpack(state)
+        if self.carry is not None and before is not None:
+            before = self._carried(before)
         elif self.opens_stage:
-            state = None
+            before = None
 
         accumulated = key
-        if self.gate_key == 'accumulated' and state is not None:
-            accumulated = key + self._heads(state[2])
-        length = torch.linalg.vector_norm(accumulated, dim=-1, keepdim=True)
-        score = (query * (accumulated / length.clamp(min=NORM_EPS))).sum(-1)
+        if self.gate_key == 'accumulated' and before is not None:
+            accumulated = key + self._heads(before.key_sum)
+        score = self._score(query, accumulated)
         gate = self.head_mixing(score).sigmoid()
 
-        if self.shift is not None:
-            slope, offset = self.shift.to(score.dtype)
-            log_temperature = log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
-        weight = self._weight(key, log_temperature)
+        weight = self._weight(key, self._log_temperature(score))
         token = x if self.dynamic_value else self.value(x)
-        if state is None:
+        if before is None:
             mean, log_z = token, weight
         else:
-            mean, log_z = state[:2]
-            log_z = torch.logaddexp(log_z, weight)
+            log_z = torch.logaddexp(before.log_z, weight)
             # lerp rounds once in half precision, and keeps no x - mean for the backward pass
             share = per_channel((weight - log_z).exp(), self.head_channels, token.dtype)
-            mean = torch.lerp(mean.to(token.dtype), token, share)
+            mean = torch.lerp(before.mean.to(token.dtype), token, share)
 
         # z/(z + 1e-3) is a number per head, f_V is linear and per channel: it joins the gate
         gate = gate * (log_z - LOG_OFFSET).sigmoid()
         value = self.value(mean) if self.dynamic_value else mean
         out = self.output(value * per_channel(gate, self.head_channels, value.dtype))
-        state = (mean, log_z) if self.gate_key == 'current' else (mean, log_z, accumulated.flatten(1))
-        return out, state
+        key_sum = None if self.gate_key == 'current' else accumulated.flatten(1)
+        return out, KCLAState(mean, log_z, key_sum).pack()
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """Each layer's own keys; see :meth:`LayerAttention.stage_keys`."""
+        return own_keys(calls)
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """The softmax over layers: A_t = Σ share_i X_i (up to the factor z/(z + 1e-3), which the gate takes).
+
+        From the recorded log z: α_t = 1 − exp(log z_{t−1} − log z_t), share_i = α_i Π_{j>i} (1 − α_j). The carry is one
+        token; a carry inside a stage (``carry_blocks``) makes one token of all layers before it.
+        """
+        start = max(i for i in range(position + 1) if i == 0 or calls[i].layer.carry is not None)
+        tokens, weights = [], []
+        for i in range(start, position + 1):
+            call = calls[i]
+            log_z = KCLAState.unpack(call.new_state).log_z
+            if call.layer.carry is not None and call.state is not None:
+                before = call.layer._carried(KCLAState.unpack(call.state)).log_z
+                tokens, weights = [CARRY], [torch.ones_like(log_z)]
+            elif i == start:
+                before = torch.full_like(log_z, -torch.inf)
+            else:
+                before = KCLAState.unpack(calls[i - 1].new_state).log_z
+            own = -torch.expm1(before - log_z)
+            weights = [weight * (before - log_z).exp() for weight in weights] + [own]
+            tokens.append(i + 1)
+        return Shares(tokens, torch.stack(weights))
+
+    def _recorded_score(self, call: Call) -> Tensor:
+        pooled = global_average(call.x)
+        key = self.key(pooled) if self.gate_key == 'current' else KCLAState.unpack(call.new_state).key_sum
+        return self._score(self._heads(self.query(pooled)), self._heads(key))
+
+    def head_gates(self, call: Call) -> Tensor:
+        """γ, ``(B, G)``, without the factor z/(z + 1e-3)."""
+        return self.head_mixing(self._recorded_score(call)).sigmoid()
+
+    def head_temperatures(self, call: Call) -> Tensor:
+        """P, ``(B, G)``; it differs between samples where it is dynamic."""
+        score = self._recorded_score(call)
+        return self._log_temperature(score).exp().expand_as(score)
+
+    def head_mixing_matrix(self) -> Tensor | None:
+        """Φ, ``(G, G)``; None where it is off."""
+        return self.head_mixing.weight if isinstance(self.head_mixing, HeadMixing) else None
 
     def extra_repr(self) -> str:
         return f'{self.channels}, head_channels={self.head_channels}, temperature={self.temperature!r}'

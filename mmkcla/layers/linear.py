@@ -1,15 +1,25 @@
 """Linear layer attention: the softmax over layers replaced by a positive feature map, which makes it a recurrence."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .base import LayerAttention, State
 from .common import ChannelConv, depthwise_value, global_average, split_heads
+from .inspection import Call, Shares, heads, own_keys
 
 SMALLEST = 1e-30  # of the normaliser: φ of very negative numbers underflows
+
+
+class LinearState(NamedTuple):
+    """The sums s = Σ φ(K_i) V_iᵀ and z = Σ φ(K_i), both in the score type, since the products of large activations
+    overflow half precision."""
+
+    total: Tensor  # (B, G, d, d, H, W), key channels before value channels
+    weight: Tensor  # (B, G, d)
 
 
 class LinearLayerAttention(LayerAttention):
@@ -24,34 +34,44 @@ class LinearLayerAttention(LayerAttention):
     Args:
         channels: C of the maps.
         head_channels: channels d of a head.
-        drop_path, layer_scale_init, norm_layer: see :meth:`LayerAttention.build_output`.
-        with_cp: see :class:`LayerAttention`.
+        options: of :class:`LayerAttention`.
     """
 
-    def __init__(self, channels: int, head_channels: int = 16, drop_path: float = 0.2,
-                 layer_scale_init: float | None = None, with_cp: bool = False,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
-        super().__init__(with_cp)
+    cifar_options = dict(head_channels=16)
+
+    def __init__(self, channels: int, head_channels: int = 16, **options: Any) -> None:
+        super().__init__(**options)
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
-        self.build_output(channels, True, drop_path, layer_scale_init, norm_layer)
+        self.build_output(channels)
 
     def _features(self, projected: Tensor) -> Tensor:
-        """φ of ``(B, C)``, in heads: ``(B, G, d)``, positive."""
-        return F.elu(projected.unflatten(1, (self.num_heads, self.head_channels))) + 1
+        """φ of ``(…, C)``, in heads: ``(…, G, d)``, positive."""
+        return F.elu(heads(projected, self.head_channels)) + 1
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` is (s, z): ``(B, G, d, d, H, W)``, key channels before value channels, and ``(B, G, d)``; both
-        in the score type, since the products of large activations overflow half precision."""
+        """``state`` is a :class:`LinearState`."""
         pooled = global_average(x)
         query, key = self._features(self.query(pooled)), self._features(self.key(pooled))
         value = self.value(x).to(key.dtype).unflatten(1, (self.num_heads, 1, self.head_channels))
         total, weight = key[..., None, None, None] * value, key
         if state is not None and not self.opens_stage:
-            total, weight = total + state[0], weight + state[1]
+            before = LinearState(*state)
+            total, weight = total + before.total, weight + before.weight
         share = query / (query * weight).sum(-1, keepdim=True).clamp(min=SMALLEST)
         retrieved = (share[..., None, None, None] * total).sum(2).flatten(1, 2)
-        return self.output(retrieved.to(x.dtype)), (total, weight)
+        return self.output(retrieved.to(x.dtype)), tuple(LinearState(total, weight))
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """The keys before φ, which makes everything positive; see :meth:`LayerAttention.stage_keys`."""
+        return own_keys(calls)
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """φ(Q)·φ(K_i) over the sum of these; see :meth:`LayerAttention.layer_shares`."""
+        calls = calls[:position + 1]
+        query = self._features(self.query(global_average(calls[-1].x)))
+        products = (query * (F.elu(own_keys(calls)) + 1)).sum(-1)
+        return Shares(list(range(1, position + 2)), products / products.sum(0))

@@ -1,14 +1,18 @@
 """Multi-head Recurrent Layer Attention (MRLA), arXiv 2302.03985, ICLR 2023."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import UserError
 from .base import LayerAttention, State
+from .cache import Cache
 from .common import ChannelConv, depthwise_value, global_average, per_channel, split_heads
-from .softmax import layer_shares, mix
+from .inspection import Call, Shares, heads, own_keys
+from .softmax import mix, softmax_shares
 
 
 class MRLABase(LayerAttention):
@@ -22,32 +26,47 @@ class MRLABase(LayerAttention):
     Args:
         channels: C of the maps.
         head_channels: channels d of a head: 32 for ImageNet, 16 for CIFAR.
-        drop_path, layer_scale_init, norm_layer: see :meth:`LayerAttention.build_output`.
-        with_cp: see :class:`LayerAttention`.
+        options: of :class:`LayerAttention`.
     """
 
-    def __init__(self, channels: int, head_channels: int = 32, drop_path: float = 0.2,
-                 layer_scale_init: float | None = None, with_cp: bool = False,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
-        super().__init__(with_cp)
+    cifar_options = dict(head_channels=16)
+
+    def __init__(self, channels: int, head_channels: int = 32, **options: Any) -> None:
+        super().__init__(**options)
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
-        self.build_output(channels, True, drop_path, layer_scale_init, norm_layer)
+        self.build_output(channels)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` holds, layer by layer, the key ``(B, C)`` and the value ``(B, C, H, W)``."""
+        """``state`` is the :class:`Cache` of keys and values, packed."""
         pooled = global_average(x)
-        cache = () if self.opens_stage or state is None else state
-        cache = (*cache, self.key(pooled), self.value(x))
-        return self.retrieve(pooled, cache), cache
+        cache = Cache() if self.opens_stage or state is None else Cache.unpack(state)
+        cache = cache.append(self.key(pooled), self.value(x))
+        return self.retrieve(pooled, cache), cache.pack()
 
-    def retrieve(self, pooled: Tensor, cache: State) -> Tensor:
-        """Attend to ``cache``, laid out as the state."""
-        shares = layer_shares(self.query(pooled), list(cache[::2]), self.head_channels)
-        return self.output(mix(cache[1::2], shares, self.head_channels))
+    def retrieve(self, pooled: Tensor, cache: Cache) -> Tensor:
+        """Attend to the keys and values of ``cache``."""
+        shares = softmax_shares(self.query(pooled), cache.vectors, self.head_channels)
+        return self.output(mix(cache.maps, shares, self.head_channels))
+
+    @staticmethod
+    def unpack_cache(state: State) -> Cache:
+        """The keys and values in a state."""
+        return Cache.unpack(state)
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """The cached keys; see :meth:`LayerAttention.stage_keys`."""
+        return heads(torch.stack(self.unpack_cache(calls[-1].new_state).vectors), self.head_channels)
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """The softmax over layers; see :meth:`LayerAttention.layer_shares`."""
+        call = calls[position]
+        cache = self.unpack_cache(call.new_state)
+        weights = softmax_shares(self.query(global_average(call.x)), cache.vectors, self.head_channels)
+        return Shares(list(range(1, position + 2)), weights)
 
 
 class MRLALight(LayerAttention):
@@ -61,23 +80,21 @@ class MRLALight(LayerAttention):
     Args:
         channels: C of the maps.
         head_channels: channels d of a head: 32 for ImageNet, 16 in KCLA's CIFAR experiments.
-        drop_path, layer_scale_init, norm_layer: see :meth:`LayerAttention.build_output`.
-        with_cp: see :class:`LayerAttention`.
+        options: of :class:`LayerAttention`.
     """
 
     needs_shortcut = True
+    cifar_options = dict(head_channels=16)
 
-    def __init__(self, channels: int, head_channels: int = 32, drop_path: float = 0.2,
-                 layer_scale_init: float | None = None, with_cp: bool = False,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
-        super().__init__(with_cp)
+    def __init__(self, channels: int, head_channels: int = 32, **options: Any) -> None:
+        super().__init__(**options)
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
         self.past = nn.Parameter(torch.empty(channels))
-        self.build_output(channels, False, drop_path, layer_scale_init, norm_layer)
+        self.build_output(channels, relu=False)
         self.reset_own_parameters()
 
     def reset_own_parameters(self) -> None:
@@ -91,8 +108,56 @@ class MRLALight(LayerAttention):
 
     def retrieve(self, x: Tensor, pooled: Tensor, past: Tensor) -> Tensor:
         """Attend to ``x`` itself and to ``past``, both ``(B, C, H, W)``."""
-        product = (self.query(pooled) * self.key(pooled)).unflatten(1, (self.num_heads, self.head_channels)).sum(-1)
-        gate = (product * self.head_channels ** -0.5).sigmoid()
+        gate = self._gate(self.query(pooled), self.key(pooled))
         value = self.value(x)
         value = value * per_channel(gate, self.head_channels, value.dtype)
         return self.output(value + past * self.past[:, None, None].to(past.dtype))
+
+    def _gate(self, query: Tensor, key: Tensor) -> Tensor:
+        """σ(⟨Q, K⟩/√d): ``(B, C)`` to ``(B, G)``."""
+        product = (query * key).unflatten(1, (self.num_heads, self.head_channels)).sum(-1)
+        return (product * self.head_channels ** -0.5).sigmoid()
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """The keys of the gates (keys of two layers are never compared); see :meth:`LayerAttention.stage_keys`."""
+        return own_keys(calls)
+
+    def head_gates(self, call: Call) -> Tensor:
+        """σ(⟨Q, K⟩/√d), ``(B, G)``."""
+        pooled = global_average(call.x)
+        return self._gate(self.query(pooled), self.key(pooled))
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """Π_{j=i+1..t} λ_j per channel, 1 for the layer itself: the decay β of the papers.
+
+        It has a sign and does not sum to 1; the gate of O_i's own term is not in it. With it O_i comes down the
+        shortcuts S_j = X_{j−1} + BN(O_{j−1}) as if BN were not there. ``with_norm`` multiplies each step by the factor
+        γ/√(σ² + ε) of that BN (in evaluation), and by a layer scale: exactly ∂O_t/∂O_i with the trunk's residual
+        branches held still.
+        """
+        ones = calls[position].x.new_ones(calls[position].x.shape[:2])
+        weights, with_norm = [ones], [ones]
+        for i in range(position, 0, -1):  # from this layer back
+            factor = calls[i].layer.past_factor(calls[i])
+            weights.insert(0, weights[0] * factor)
+            with_norm.insert(0, with_norm[0] * factor * calls[i - 1].layer.output_factor())
+        return Shares(list(range(1, position + 2)), torch.stack(weights), torch.stack(with_norm))
+
+    def past_factor(self, call: Call) -> Tensor:
+        """What the term of the past makes of the shortcut, per channel: ``(C,)`` or ``(B, C)``."""
+        return self.past
+
+    def output_factor(self) -> Tensor:
+        """∂retrieved/∂O in evaluation, per channel, ``(C,)``.
+
+        Raises:
+            UserError: for a norm without running statistics, whose factor depends on the map.
+        """
+        norm = self.norm
+        if getattr(norm, 'running_var', None) is None:
+            raise UserError(f'the decay of {type(self).__name__} is known for batch norms with running statistics, and '
+                            f'this one has a {type(norm).__name__}')
+        factor = (norm.running_var + norm.eps).rsqrt()
+        if norm.weight is not None:
+            factor = factor * norm.weight
+        return factor if self.layer_scale is None else factor * self.layer_scale

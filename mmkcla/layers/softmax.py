@@ -1,13 +1,16 @@
 """Standard (quadratic) layer attention, as in the MRLA paper, arXiv 2302.03985, section 3.2."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .base import LayerAttention, State
+from .cache import Cache
 from .common import ChannelConv, depthwise_value, global_average, per_channel, split_heads
+from .inspection import Call, Shares, heads
 
 
 class SoftmaxLayerAttention(LayerAttention):
@@ -22,44 +25,54 @@ class SoftmaxLayerAttention(LayerAttention):
     Args:
         channels: C of the maps.
         head_channels: channels d of a head.
-        drop_path: see :meth:`LayerAttention.build_output`.
         literal: apply f_V to every map, as written; the same result at quadratic cost.
-        layer_scale_init, norm_layer: see :meth:`LayerAttention.build_output`.
-        with_cp: see :class:`LayerAttention`.
+        options: of :class:`LayerAttention`.
     """
 
-    def __init__(self, channels: int, head_channels: int = 16, drop_path: float = 0.2, literal: bool = False,
-                 layer_scale_init: float | None = None, with_cp: bool = False,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
-        super().__init__(with_cp)
+    cifar_options = dict(head_channels=16)
+
+    def __init__(self, channels: int, head_channels: int = 16, literal: bool = False, **options: Any) -> None:
+        super().__init__(**options)
         self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
         self.literal = literal
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
-        self.build_output(channels, True, drop_path, layer_scale_init, norm_layer)
+        self.build_output(channels)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
-        """``state`` holds, layer by layer, the map ``(B, C, H, W)`` and its pooled form ``(B, C)``."""
+        """``state`` is the :class:`Cache` of pooled maps and maps, packed."""
         pooled = global_average(x)
-        state = (*(() if self.opens_stage or state is None else state), x, pooled)
-        maps, vectors = state[::2], state[1::2]
-        query = self.query(pooled)
-        shares = layer_shares(query, [self.key(vector) for vector in vectors], self.head_channels)
-        if self.literal:
-            maps = [self.value(earlier) for earlier in maps]
+        cache = Cache() if self.opens_stage or state is None else Cache.unpack(state)
+        cache = cache.append(pooled, x)
+        shares = self._softmax(cache.vectors)
+        maps = [self.value(earlier) for earlier in cache.maps] if self.literal else cache.maps
         mixed = mix(maps, shares, self.head_channels)
-        return self.output(mixed if self.literal else self.value(mixed)), state
+        return self.output(mixed if self.literal else self.value(mixed)), cache.pack()
+
+    def _softmax(self, pooled: Sequence[Tensor]) -> Tensor:
+        """The shares of T pooled maps in this layer, the last of them: ``(T, B, G)``."""
+        query = self.query(pooled[-1])
+        return softmax_shares(query, [self.key(vector) for vector in pooled], self.head_channels)
+
+    def stage_keys(self, calls: Sequence[Call]) -> Tensor:
+        """Every map's key by this layer's c1d; see :meth:`LayerAttention.stage_keys`."""
+        pooled = Cache.unpack(calls[-1].new_state).vectors
+        return heads(torch.stack([self.key(vector) for vector in pooled]), self.head_channels)
+
+    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+        """The softmax over layers; see :meth:`LayerAttention.layer_shares`."""
+        return Shares(list(range(1, position + 2)), self._softmax(Cache.unpack(calls[position].new_state).vectors))
 
 
-def layer_shares(query: Tensor, keys: list[Tensor], head_channels: int) -> Tensor:
+def softmax_shares(query: Tensor, keys: Sequence[Tensor], head_channels: int) -> Tensor:
     """softmax over layers of ⟨Q, K_i⟩/√d per head: ``(B, C)`` and T of ``(B, C)`` to ``(T, B, G)``."""
     products = (query * torch.stack(keys)).unflatten(-1, (-1, head_channels)).sum(-1)
     return (products * head_channels ** -0.5).softmax(0)
 
 
-def mix(maps: tuple[Tensor, ...] | list[Tensor], shares: Tensor, head_channels: int) -> Tensor:
+def mix(maps: Sequence[Tensor], shares: Tensor, head_channels: int) -> Tensor:
     """Σ_i share_i · map_i, the shares ``(T, B, G)`` spread over their heads' channels."""
     mixed = maps[0] * per_channel(shares[0], head_channels, maps[0].dtype)
     for earlier, share in zip(maps[1:], shares[1:], strict=True):

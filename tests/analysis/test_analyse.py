@@ -11,7 +11,6 @@ from tiny import error_of
 from mmkcla.analysis.decay import decay
 from mmkcla.analysis.key_similarity import Similarity, conclusions, cosines, key_similarity
 from mmkcla.analysis.layer_weights import layer_weights
-from mmkcla.analysis.shares import keys, shares
 from mmkcla.analysis.subject import build_subject
 from mmkcla.cli import main
 from mmkcla.runtime.config import load_config
@@ -89,7 +88,7 @@ def test_random_weights_follow_the_seed() -> None:
 
 def test_key_similarity_is_the_mean_over_images(images) -> None:
     subject = subject_of(CONFIG)
-    single = [cosines(keys(stage.calls[-1].layer, stage))[0].detach().numpy()
+    single = [cosines(stage.keys())[0].detach().numpy()
               for stage in (subject.stages(file)[1] for file in files_of(images))]
     result = key_similarity(subject, files_of(images))[1]
     assert result.stage == 2 and result.images == 2 and result.mean.shape == (2, 2)
@@ -117,7 +116,7 @@ def test_decay_of_every_method(images, name) -> None:
     expected = []
     for file in files:
         stage = subject.stages(file)[1]
-        parts = shares(stage.calls[1].layer, stage, 1)
+        parts = stage.shares(1)
         expected.append(float(parts.weights[parts.tokens.index(1)].detach().abs().mean()))
     assert second.mean == pytest.approx(np.mean(expected)) and second.back == 1
     assert second.std == pytest.approx(np.std(expected, ddof=1), abs=1e-9)

@@ -6,7 +6,7 @@ import torch
 from tiny import error_of
 
 from mmkcla.analysis import cost
-from mmkcla.analysis.cost import METHODS, Point, conclusions, exponent, measure
+from mmkcla.analysis.cost import VARIANTS, Point, conclusions, default_methods, exponent, known_methods, measure
 from mmkcla.analysis.count import MacCounter
 from mmkcla.cli import main
 from mmkcla.errors import UserError
@@ -63,7 +63,7 @@ class _Square(LayerAttention):
 
 
 def test_bytes_by_hand(monkeypatch) -> None:
-    monkeypatch.setitem(METHODS, 'square', dict(type=_Square))
+    monkeypatch.setitem(VARIANTS, 'square', dict(type=_Square))
     for point in points('square', depths=(3, 5)):
         assert point.status == 'done' and point.parameters == point.matrix_macs == 0
         assert point.saved_bytes == point.depth * MAP * 4 and point.state_bytes == MAP * 4
@@ -104,7 +104,7 @@ def test_saved_is_linear_for_kcla_and_quadratic_for_literal_softmax() -> None:
 
 
 def test_limits(monkeypatch) -> None:
-    monkeypatch.setitem(METHODS, 'square', dict(type=_Square))
+    monkeypatch.setitem(VARIANTS, 'square', dict(type=_Square))
     first, second, third = points('square', memory_limit=3 * MAP * 4 / 2**30)
     assert first.done and second.status.startswith('stopped: keeps more than') and second.macs is None
     assert third.status.startswith('skipped: depth 4 keeps more than')
@@ -130,10 +130,38 @@ def test_exponents_and_conclusions() -> None:
 
 
 def test_unknown_method_and_depth() -> None:
-    with pytest.raises(UserError, match='unknown method \'KLA\'; known are: KCLA; Softmax'):
-        points('KLA')
+    with pytest.raises(UserError, match=r"unknown method 'KLCA'; known are: .*DLABase; .*; KCLA; .*; "
+                                        r"SoftmaxLayerAttention, literal \(did you mean 'KCLA'\?\)"):
+        points('KLCA')
     with pytest.raises(UserError, match='depths are positive numbers of layers, got 0'):
         points('KCLA', depths=(0, ))
+
+
+def test_default_methods() -> None:
+    assert default_methods() == ['KCLA', 'DLABase', 'DLALight', 'LinearLayerAttention', 'MRLABase', 'MRLALight',
+                                 'SoftmaxLayerAttention', 'SoftmaxLayerAttention, literal']
+    assert set(known_methods()) >= {*default_methods(), 'EfficientLayerAttention'}
+
+
+def test_methods_of_others(capsys, tmp_path) -> None:
+    class Cube(LayerAttention):
+        def __init__(self, channels):  # neither drop_path nor head_channels
+            super().__init__()
+
+        def attend(self, x, state, shortcut=None):
+            return x ** 3, ()
+
+    try:
+        assert 'Cube' in known_methods() and 'Cube' not in default_methods()
+        assert main(['analyse', 'cost', '--methods', 'Cube', 'EfficientLayerAttention', '--depths', '2', '--channels',
+                     '16', '--size', '4', '--head-channels', '8', '--repeats', '1', '--out-dir', str(tmp_path)]) == 0
+    finally:
+        del LayerAttention._known['Cube']
+    assert 'note: without head_channels: Cube, EfficientLayerAttention' in capsys.readouterr().err
+    with open(tmp_path / 'cost.csv', encoding='utf-8') as file:
+        rows = {row['method']: row for row in csv.DictReader(file)}
+    assert rows['Cube']['parameters'] == '0' and rows['Cube']['status'] == 'done'
+    assert int(rows['EfficientLayerAttention']['parameters']) == 2 * (3 * (16 * 8 + 8) + 8 * 16 + 16)
 
 
 def test_command(tmp_path, capsys) -> None:

@@ -256,4 +256,4 @@ def test_dsu_is_the_cell():
 
 def test_softmax_state_holds_the_stage():
     _, state = run(SoftmaxLayerAttention.build_stage(32, 5), [torch.randn(2, 32, 4, 4)] * 5)
-    assert len(state) == 10 and state[0].shape == (2, 32, 4, 4) and state[1].shape == (2, 32)
+    assert len(state) == 10 and state[0].shape == (2, 32) and state[1].shape == (2, 32, 4, 4)

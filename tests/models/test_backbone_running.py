@@ -94,7 +94,7 @@ def recording():
         seen = []
 
         def __init__(self, channels, carry_channels=None, carry_stride=1, norm_layer=None, with_cp=False):
-            super().__init__(with_cp)
+            super().__init__(with_cp=with_cp)
             self.scale = nn.Parameter(torch.linspace(-1, 1, channels))
 
         def reset_parameters(self):

@@ -197,7 +197,7 @@ def test_half_precision_and_compile():
      "carry='token' needs a method that carries over from stage to stage"),
     (lambda: LayerAttentionNeck(16, 2, dict(type='KCLA', heads=8)), "KCLA does not take 'heads'"),
     (lambda: LayerAttentionNeck(16, 2, 'KCLA'), "layer_attention='KCLA' must be a dict"),
-    (lambda: LayerAttentionNeck(16, 2, dict(type='KLCA')), "Did you mean 'KCLA'"),
+    (lambda: LayerAttentionNeck(16, 2, dict(type='KLCA')), "did you mean 'KCLA'"),
     (lambda: neck_of()(levels()[:3]), 'was built for 4 levels of 16, 16, 16, 16 channels, got 3 levels of 16, 16, 16'),
     (lambda: neck_of()(levels(channels=8)), 'got 4 levels of 8, 8, 8, 8 channels; set num_levels and in_channels'),
     (lambda: neck_of()(levels()[0]), 'got a single map'),

@@ -25,8 +25,8 @@ class CifarLayerAttentionResNet(LayerAttentionResNet):
             (64 channels).
         block: ``'bottleneck'``, ``'basic'`` or ``'se_bottleneck'`` (mmpretrain's with squeeze and excitation, as a
             baseline); default: bottleneck where the depth allows it.
-        layer_attention: as of :class:`LayerAttentionResNet`; where it does not say otherwise, heads are 16 wide and
-            DLA's reduction is 4, as in the papers.
+        layer_attention: as of :class:`LayerAttentionResNet`; where it does not say otherwise, the method's
+            ``cifar_options`` hold: heads are 16 wide and DLA's reduction is 4, as in the papers.
         kwargs: of :class:`LayerAttentionResNet`; ``out_indices`` is (2,) by default.
 
     Raises:

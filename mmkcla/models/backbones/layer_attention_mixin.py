@@ -93,8 +93,7 @@ class LayerAttentionMixin:
                 unknown = unknown_keyword(error)
                 if unknown is None:
                     raise
-                raise UserError(f'layer_attention {method.__name__} does not take {unknown}; '
-                                f'its options are documented at mmkcla.layers.{method.__name__}') from error
+                raise method.unknown_option(unknown.strip("'")) from error
             carry = channels
         return stages
 

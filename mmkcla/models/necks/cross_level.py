@@ -62,8 +62,7 @@ class CrossLevelAttention(nn.Module):
             unknown = unknown_keyword(error)
             if unknown is None:
                 raise
-            raise UserError(f'layer_attention {method.__name__} does not take {unknown}; '
-                            f'its options are documented at mmkcla.layers.{method.__name__}') from error
+            raise method.unknown_option(unknown.strip("'")) from error
         if carry == 'token' and getattr(self.layers[1], 'carry', None) is None:
             raise UserError(f'carry=\'token\' needs a method that carries over from stage to stage (KCLA); '
                             f'{method.__name__} starts anew: use carry=\'keep\'')

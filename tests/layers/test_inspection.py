@@ -5,19 +5,23 @@ import pytest
 import torch
 
 from mmkcla.analysis.record import recording, split_stages
-from mmkcla.analysis.shares import CARRY, gate, keys, shares, temperature
 from mmkcla.errors import UserError
 from mmkcla.layers import (
     KCLA,
     DLABase,
     DLALight,
     EfficientLayerAttention,
+    LayerAttention,
     LinearLayerAttention,
     MRLABase,
     MRLALight,
     SoftmaxLayerAttention,
 )
+from mmkcla.layers.cache import Cache
 from mmkcla.layers.common import global_average, per_channel
+from mmkcla.layers.dla import DLABaseState
+from mmkcla.layers.inspection import CARRY
+from mmkcla.layers.kcla import KCLAState
 
 DEPTH, CHANNELS, WIDTH = 4, 8, 4
 
@@ -49,7 +53,7 @@ def build(method, **options):
 
 def weighted(stage, position, values):
     """Σ share_i · value_i."""
-    found = shares(stage.calls[position].layer, stage, position)
+    found = stage.shares(position)
     assert found.tokens == list(range(1, position + 2))
     return sum(value * per_channel(weight, WIDTH, torch.float64)
                for value, weight in zip(values, found.weights, strict=True))
@@ -79,16 +83,17 @@ def test_kcla_shares_make_the_mean(options) -> None:
     stage, = stages_of(layers)
     maps = [call.x if call.layer.dynamic_value else call.layer.value(call.x) for call in stage.calls]
     for position, call in enumerate(stage.calls):
-        torch.testing.assert_close(weighted(stage, position, maps[:position + 1]), call.new_state[0])
+        torch.testing.assert_close(weighted(stage, position, maps[:position + 1]), KCLAState(*call.new_state).mean)
 
 
 @torch.no_grad()
 def test_kcla_shares_are_the_softmax_of_key_lengths() -> None:
     stage, = stages_of(build(KCLA))
-    lengths = keys(stage.calls[-1].layer, stage).norm(dim=-1)
-    expected = torch.stack([length * temperature(call) for length, call in zip(lengths, stage.calls, strict=True)])
+    lengths = stage.keys().norm(dim=-1)
+    expected = torch.stack([length * call.layer.head_temperatures(call)
+                            for length, call in zip(lengths, stage.calls, strict=True)])
     assert expected.max() < 10
-    torch.testing.assert_close(shares(stage.calls[-1].layer, stage, 3).weights, expected.softmax(0))
+    torch.testing.assert_close(stage.shares(3).weights, expected.softmax(0))
 
 
 @torch.no_grad()
@@ -99,12 +104,12 @@ def test_kcla_carry_is_one_token() -> None:
     for position, (carrying, tokens) in enumerate([(0, [CARRY, 1]), (0, [CARRY, 1, 2]), (2, [CARRY, 3]),
                                                    (2, [CARRY, 3, 4])]):
         call = stage.calls[carrying]
-        carried, _ = call.layer.carry(call.state[0], call.layer.key)
-        found = shares(stage.calls[position].layer, stage, position)
+        carried, _ = call.layer.carry(KCLAState(*call.state).mean, call.layer.key)
+        found = stage.shares(position)
         assert found.tokens == tokens
         maps = [carried, *(stage.calls[token - 1].x for token in tokens[1:])]
         mean = sum(per_channel(weight, WIDTH, torch.float64) * x for x, weight in zip(maps, found.weights, strict=True))
-        torch.testing.assert_close(mean, stage.calls[position].new_state[0])
+        torch.testing.assert_close(mean, KCLAState(*stage.calls[position].new_state).mean)
         torch.testing.assert_close(found.weights.sum(0), torch.ones(2, 4, dtype=torch.float64))
 
 
@@ -118,15 +123,15 @@ def test_kcla_gate_makes_the_output(options) -> None:
             layer.shift.data.normal_()
     stage, = stages_of(layers)
     for call in stage.calls:
-        mean, log_z = call.new_state[:2]
+        mean, log_z, _ = KCLAState(*call.new_state)
         z = log_z.exp()
         value = call.layer.value(mean * per_channel(z / (z + 1e-3), WIDTH, torch.float64))
-        torch.testing.assert_close(output_of(call, value * per_channel(gate(call), WIDTH, torch.float64)),
-                                   call.retrieved)
+        gates = per_channel(call.layer.head_gates(call), WIDTH, torch.float64)
+        torch.testing.assert_close(output_of(call, value * gates), call.retrieved)
     if options.get('temperature'):  # the first layer's log z is its own P·‖K‖
         call = stage.calls[0]
-        length = keys(call.layer, stage)[0].norm(dim=-1)
-        torch.testing.assert_close(call.new_state[1], temperature(call) * length)
+        length = stage.keys()[0].norm(dim=-1)
+        torch.testing.assert_close(KCLAState(*call.new_state).log_z, call.layer.head_temperatures(call) * length)
 
 
 @torch.no_grad()
@@ -138,7 +143,7 @@ def test_softmax_shares_make_the_output(literal) -> None:
         torch.testing.assert_close(output_of(call, call.layer.value(mixed)), call.retrieved)
     last = stage.calls[-1].layer
     expected = torch.stack([last.key(global_average(call.x)) for call in stage.calls]).unflatten(-1, (2, WIDTH))
-    torch.testing.assert_close(keys(last, stage), expected)
+    torch.testing.assert_close(stage.keys(), expected)
 
 
 @torch.no_grad()
@@ -146,9 +151,9 @@ def test_softmax_shares_make_the_output(literal) -> None:
 def test_mrla_base_shares_make_the_output(method) -> None:
     stage, = stages_of(build(method, **({'reduction': 2} if method is DLABase else {})))
     for position, call in enumerate(stage.calls):
-        cache = call.new_state[2:] if method is DLABase else call.new_state
-        torch.testing.assert_close(output_of(call, weighted(stage, position, cache[1::2])), call.retrieved)
-    found = keys(stage.calls[-1].layer, stage).flatten(-2)
+        cache = DLABaseState.unpack(call.new_state).cache if method is DLABase else Cache.unpack(call.new_state)
+        torch.testing.assert_close(output_of(call, weighted(stage, position, cache.maps)), call.retrieved)
+    found = stage.keys().flatten(-2)
     own = torch.stack([call.layer.key(global_average(call.x)) for call in stage.calls])
     assert torch.equal(found[-1], own[-1])
     assert torch.equal(found, own) == (method is MRLABase)  # DLA-B has refreshed the earlier ones
@@ -165,7 +170,7 @@ def test_linear_shares_make_the_output() -> None:
 def test_mrla_light_decay_is_the_jacobian_down_the_shortcuts() -> None:
     stage, = stages_of(build(MRLALight, layer_scale_init=0.5), batch=1)
     layers, maps = [call.layer for call in stage.calls], [call.x for call in stage.calls]
-    found = shares(layers[-1], stage, 3)
+    found = stage.shares(3)
     assert found.tokens == [1, 2, 3, 4] and torch.equal(found.weights[3], torch.ones(1, 8))
     torch.testing.assert_close(found.weights[0, 0], layers[1].past * layers[2].past * layers[3].past)
     shift = torch.zeros(3, CHANNELS, 1, 1, dtype=torch.float64)
@@ -177,7 +182,7 @@ def test_mrla_light_decay_is_the_jacobian_down_the_shortcuts() -> None:
 def test_dla_light_decay_is_the_jacobian_of_a_constant_shift() -> None:
     stage, = stages_of(build(DLALight, reduction=2), batch=1, size=12)
     layers, maps = [call.layer for call in stage.calls], [call.x for call in stage.calls]
-    found = shares(layers[-1], stage, 3)
+    found = stage.shares(3)
     fresh = [layer.owner[0].unit(global_average(call.shortcut), *call.new_state)[0][:, :, None, None]
              for layer, call in zip(layers, stage.calls, strict=True)]
     shift = torch.zeros(3, CHANNELS, 1, 1, dtype=torch.float64)
@@ -206,21 +211,49 @@ def _last_output(layers, maps, stage, shift, fresh=None):
 def test_gates_of_mrla_light() -> None:
     stage, = stages_of(build(MRLALight))
     call = stage.calls[1]
-    value = call.layer.value(call.x) * per_channel(gate(call), WIDTH, torch.float64)
+    value = call.layer.value(call.x) * per_channel(call.layer.head_gates(call), WIDTH, torch.float64)
     past = call.shortcut * call.layer.past[:, None, None]
     torch.testing.assert_close(output_of(call, value + past), call.retrieved)
-    assert temperature(call) is None and gate(stages_of(build(MRLABase))[0].calls[0]) is None
+    assert call.layer.head_temperatures(call) is None and call.layer.head_mixing_matrix() is None
+    call, *_ = stages_of(build(MRLABase))[0].calls
+    assert call.layer.head_gates(call) is None
+
+
+def test_head_mixing_matrix() -> None:
+    mixing, plain = KCLA(8, head_channels=4), KCLA(8, head_channels=4, head_mixing=False)
+    assert mixing.head_mixing_matrix() is mixing.head_mixing.weight and plain.head_mixing_matrix() is None
+
+
+def stage_of(layers):
+    with recording(layers) as calls:
+        layers[0](torch.randn(1, 8, 4, 4), None, None)
+    return split_stages(calls)[0]
 
 
 def test_methods_without_the_notion() -> None:
-    layers = EfficientLayerAttention.build_stage(8, 1)
-    with recording(layers) as calls:
-        layers[0](torch.randn(1, 8, 4, 4), None, None)
-    stage, = split_stages(calls)
-    with pytest.raises(UserError, match='EfficientLayerAttention has no key of a layer'):
-        keys(layers[0], stage)
-    with pytest.raises(UserError, match='EfficientLayerAttention gives earlier layers no share'):
-        shares(layers[0], stage, 0)
+    stage = stage_of(EfficientLayerAttention.build_stage(8, 1))
+    with pytest.raises(UserError, match='EfficientLayerAttention has no key of a layer: it looks at its own map alone'):
+        stage.keys()
+    with pytest.raises(UserError, match='EfficientLayerAttention gives earlier layers no share: it looks at its own'):
+        stage.shares(0)
     norm = MRLALight.build_stage(8, 2, head_channels=4, norm_layer=lambda channels: torch.nn.GroupNorm(2, channels))
     with pytest.raises(UserError, match='batch norms with running statistics, and this one has a GroupNorm'):
-        shares(norm[1], stages_of(norm)[0], 1)
+        stages_of(norm)[0].shares(1)
+
+
+def test_methods_that_do_not_say() -> None:
+    class _Silent(LayerAttention):
+        def __init__(self, channels, **options):
+            super().__init__(**options)
+
+        def attend(self, x, state, shortcut):
+            return x, ()
+
+    stage = stage_of(_Silent.build_stage(8, 1))
+    with pytest.raises(UserError, match=r'^_Silent does not define stage_keys\(calls\), which this analysis calls; '
+                                        r'add it to .*test_inspection.*_Silent as docs/own-layer-attention.md shows$'):
+        stage.keys()
+    with pytest.raises(UserError, match=r'_Silent does not define layer_shares\(calls, position\)'):
+        stage.shares(0)
+    call, = stage.calls
+    assert call.layer.head_gates(call) is call.layer.head_temperatures(call) is call.layer.head_mixing_matrix() is None

@@ -1,0 +1,58 @@
+"""What an analysis asks of a layer attention: the record of a call, and the shares of earlier layers.
+
+The questions are methods of :class:`LayerAttention`: ``stage_keys``, ``layer_shares``, ``head_gates``,
+``head_temperatures``, ``head_mixing_matrix``. Layers of a stage are numbered from 1 to its depth.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .common import global_average
+
+if TYPE_CHECKING:
+    from .base import LayerAttention, State
+
+CARRY = 0  # the token of what was carried over from earlier layers as one
+
+
+@dataclass
+class Call:
+    """One call of a layer: what it was given and what it returned; see :class:`LayerAttention` for the shapes."""
+
+    name: str
+    layer: LayerAttention
+    x: Tensor
+    state: State | None
+    shortcut: Tensor | None
+    retrieved: Tensor
+    new_state: State
+
+
+@dataclass
+class Shares:
+    """How much each token enters the output of a layer.
+
+    ``tokens``: T numbers of layers, :data:`CARRY` for what was carried over. ``weights``: ``(T, B, N)``, where N are
+    the G heads, or the C channels of methods whose weights are per channel. ``with_norm``: the same with the factor of
+    the batch norms on the way, for the methods that have any, else None.
+    """
+
+    tokens: list[int]
+    weights: Tensor
+    with_norm: Tensor | None = None
+
+
+def heads(projected: Tensor, head_channels: int) -> Tensor:
+    """``(…, C)`` in heads: ``(…, G, d)``."""
+    return projected.unflatten(-1, (-1, head_channels))
+
+
+def own_keys(calls: Sequence[Call]) -> Tensor:
+    """K_i = c1d(p_i; b_i), each projected by its own layer from its own map, in heads: ``(D, B, G, d)``."""
+    keys = torch.stack([call.layer.key(global_average(call.x)) for call in calls])
+    return heads(keys, calls[-1].layer.head_channels)
