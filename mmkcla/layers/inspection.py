@@ -7,30 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .common import global_average
-
-if TYPE_CHECKING:
-    from .base import LayerAttention, State
 
 CARRY = 0  # the token of what was carried over from earlier layers as one
 
 
 @dataclass
 class Call:
-    """One call of a layer: what it was given and what it returned; see :class:`LayerAttention` for the shapes."""
+    """One call of a :class:`LayerAttention`: what it was given and what it returned; the shapes are given there."""
 
     name: str
-    layer: LayerAttention
+    layer: nn.Module
     x: Tensor
-    state: State | None
+    state: tuple[Tensor, ...] | None
     shortcut: Tensor | None
     retrieved: Tensor
-    new_state: State
+    new_state: tuple[Tensor, ...]
 
 
 @dataclass

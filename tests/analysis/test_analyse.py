@@ -218,7 +218,7 @@ def test_errors(images, tmp_path, capsys) -> None:
     assert message.startswith(f'checkpoint {tmp_path}/mrla.pth fits the model of the config only in part (')
     assert 'missing: layer_attentions.0.0.log_temperature' in message
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', '-', '-') == \
-        '--checkpoint names 2 for 1 configs; one each is wanted, - for random weights'
+        '--checkpoint names 2 for 1 configs; give one each, - for random weights'
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', 'no.pth') == 'no such checkpoint: no.pth'
     assert failing('keys', CONFIG, CONFIG, '--images', images) == \
         f'two configs are called {CONFIG}; an analysis wants different names'
