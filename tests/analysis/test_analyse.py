@@ -175,7 +175,7 @@ def test_weights_command(images, tmp_path, capsys) -> None:
     assert main(['analyse', 'weights', CONFIG, 'mrla-base-resnet20_digits', '--images', str(images), '--size', '16',
                  '20', '--max-images', '1', '--out-dir', str(tmp_path)]) == 0
     captured = capsys.readouterr()
-    assert 'note: the first 1 of 2 images (--max-images)' in captured.err
+    assert 'note: using the first 1 of 2 images (--max-images)' in captured.err
     assert 'temperatures from 0.700 to 1.429; gates 0.' in captured.out
     names = {path.name for path in tmp_path.iterdir()}
     assert {f'{name}_{CONFIG}.csv' for name in ('layer_weights', 'temperatures', 'phi', 'gates')} < names
@@ -218,10 +218,10 @@ def test_errors(images, tmp_path, capsys) -> None:
     assert message.startswith(f'checkpoint {tmp_path}/mrla.pth fits the model of the config only in part (')
     assert 'missing: layer_attentions.0.0.log_temperature' in message
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', '-', '-') == \
-        '--checkpoint names 2 for 1 configs; give one each, - for random weights'
+        '--checkpoint has 2 values for 1 configs; give one per config (- for random weights)'
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', 'no.pth') == 'no such checkpoint: no.pth'
     assert failing('keys', CONFIG, CONFIG, '--images', images) == \
-        f'two configs are called {CONFIG}; an analysis wants different names'
+        f'two configs are called {CONFIG}; an analysis needs different names'
     assert failing('keys', CONFIG, '--images', images, '--max-images', '0') == '--max-images must be at least 1, got 0'
     assert failing('keys', CONFIG, '--images', images, '--size', '0') == \
         '--size takes one or two positive numbers, got 0'

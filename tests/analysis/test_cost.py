@@ -179,7 +179,7 @@ def test_command(tmp_path, capsys) -> None:
     assert (tmp_path / 'out' / 'exponents.csv').read_text().startswith('method,macs,saved_bytes,state_bytes')
     start = ('analyse', 'cost', '--out-dir', tmp_path)
     assert error_of(capsys, *start, '--size', '0') == '--size must be at least 1, got 0'
-    assert error_of(capsys, *start, '--limit', '0') == '--limit must be above 0 and finite, got 0'
-    assert error_of(capsys, *start, '--memory-limit', 'nan') == '--memory-limit must be above 0 and finite, got nan'
+    assert error_of(capsys, *start, '--limit', '0') == '--limit must be positive and finite, got 0'
+    assert error_of(capsys, *start, '--memory-limit', 'nan') == '--memory-limit must be positive and finite, got nan'
     assert error_of(capsys, *start, '--depths', '2', '--head-channels', '7') == \
         '64 channels are not divisible by head_channels=7; choose one that divides 64'
