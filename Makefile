@@ -21,6 +21,8 @@ $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	# a reference of the tests; it excludes scikit-image 0.26, with which it works
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps pysodmetrics==1.6.2
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 

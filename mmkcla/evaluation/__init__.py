@@ -3,9 +3,21 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..compat import moved
-from .segmentation import BinarySegMetric, binary_scores, bootstrap_interval, boundary_scores, scores_from_counts
+from .segmentation import (
+    BinarySegMetric,
+    binary_scores,
+    bootstrap_interval,
+    boundary_scores,
+    distance_scores,
+    e_measure,
+    mean_absolute_error,
+    s_measure,
+    scores_from_counts,
+    weighted_f_measure,
+)
 
-__all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'scores_from_counts']
+__all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'distance_scores', 'e_measure',
+           'mean_absolute_error', 's_measure', 'scores_from_counts', 'weighted_f_measure']
 if find_spec('mmdet'):  # segmentation does not need it
     from .coco import CocoMetric  # noqa: F401
     __all__.append('CocoMetric')

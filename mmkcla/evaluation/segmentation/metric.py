@@ -17,7 +17,8 @@ from .counts import check_rule, count_pixels, mean, scores_from_counts, summaris
 from .polyp_protocol import LEVELS, protocol_scores, threshold_curves
 from .report import Report, text_table
 from .samples import SIZES, SampleReader
-from .surface import boundary_scores
+from .structure import e_measure, mean_absolute_error, s_measure, stretched, weighted_f_measure
+from .surface import boundary_scores, distance_scores
 
 
 @METRICS.register_module()
@@ -53,6 +54,11 @@ class BinarySegMetric(BaseMetric):
         hd95: also the 95th percentile of the Hausdorff distance, in pixels of the compared size.
         boundary_f1: also the boundary F1.
         tolerance: of the boundary F1, in pixels.
+        distances: also ``HD95_pooled_mean``, ``ASD_mean``, ``ASSD_mean`` and ``ASSD_halves_mean``
+            (:func:`~.surface.distance_scores`), in pixels.
+        structure: also ``MAE_mean``, ``Smeasure_mean``, ``Emeasure_mean``, ``maxEmeasure``, ``adpEmeasure_mean`` and
+            ``wFmeasure_mean`` of the probabilities (:mod:`~.structure`), each map stretched to 0…1 as the papers'
+            scripts do.
         bootstrap: how many sets are drawn for the intervals; 0: no intervals.
         seed: of those draws.
         out_dir: a folder for ``per_image.csv`` and ``worst/``, pictures of the worst images by IoU (image | truth |
@@ -70,8 +76,9 @@ class BinarySegMetric(BaseMetric):
 
     def __init__(self, threshold: float = 0.5, size: str = 'original', network_size: Sequence[int] | None = None,
                  empty: str = 'one', ignore_index: int | None = 255, polyp_protocol: bool = False, hd95: bool = False,
-                 boundary_f1: bool = False, tolerance: float = 2.0, bootstrap: int = 1000, seed: int = 0,
-                 out_dir: str | None = None, worst: int = 20, collect_device: str = 'cpu', prefix: str | None = None,
+                 boundary_f1: bool = False, tolerance: float = 2.0, distances: bool = False, structure: bool = False,
+                 bootstrap: int = 1000, seed: int = 0, out_dir: str | None = None, worst: int = 20,
+                 collect_device: str = 'cpu', prefix: str | None = None,
                  collect_dir: str | None = None) -> None:
         super().__init__(collect_device=collect_device, prefix=prefix, collect_dir=collect_dir)
         if not 0 < threshold < 1:
@@ -94,8 +101,9 @@ class BinarySegMetric(BaseMetric):
         check_rule(empty)
         self.threshold, self.size, self.empty = threshold, size, empty
         self.reader = SampleReader(threshold, size, None if network_size is None else tuple(network_size), ignore_index,
-                                   every_threshold=polyp_protocol)
+                                   every_threshold=polyp_protocol or structure)
         self.polyp_protocol, self.hd95, self.boundary_f1, self.tolerance = polyp_protocol, hd95, boundary_f1, tolerance
+        self.distances, self.structure = distances, structure
         self.bootstrap, self.seed = bootstrap, seed
         self.report = None if out_dir is None else Report(Path(out_dir), worst)
 
@@ -105,7 +113,8 @@ class BinarySegMetric(BaseMetric):
         names = list(summarise(np.zeros((1, 4)), self.empty))
         if self.bootstrap:
             names += score_intervals(np.ones((1, 4), np.int64), self.empty, 1)
-        names += ['HD95_mean'] * self.hd95 + ['BF1_mean'] * self.boundary_f1
+        names += [f'{name}_mean' for name in self._extra]
+        names += ['Emeasure_mean', 'maxEmeasure'] * self.structure
         if self.polyp_protocol:
             names += protocol_scores(*np.ones((2, 1, LEVELS)))
         return [f'{self.prefix}/{name}' if self.prefix else name for name in names]
@@ -137,9 +146,12 @@ class BinarySegMetric(BaseMetric):
         metrics = summarise(counts, self.empty)
         if self.bootstrap:
             metrics |= score_intervals(counts, self.empty, self.bootstrap, seed=self.seed)
-        for name in ('HD95', 'BF1'):
-            if name in records[0]:
-                metrics[f'{name}_mean'] = mean(np.array([record[name] for record in records]))
+        for name in self._extra:
+            metrics[f'{name}_mean'] = mean(np.array([record['extra'][name] for record in records]))
+        if self.structure:
+            curves = [record['alignment'] for record in records if sum(record['counts'])]
+            curve = np.mean(curves or [np.full(1, np.nan)], axis=0)
+            metrics |= dict(Emeasure_mean=float(curve.mean()), maxEmeasure=float(curve.max()))
         if self.polyp_protocol:
             judged = [record['curves'] for record in records if sum(record['counts'])]
             metrics |= protocol_scores(*np.stack(judged or [np.full((2, LEVELS), np.nan)], axis=1))
@@ -163,16 +175,38 @@ class BinarySegMetric(BaseMetric):
         record: dict[str, Any] = dict(path=str(path or ''), mask=str(mask_path or ''), counts=counts,
                                       size=tuple(valid.shape),
                                       IoU=float(scores_from_counts(counts, self.empty)['IoU']))
-        if self.hd95 or self.boundary_f1:
-            wanted = ('HD95', ) * self.hd95 + ('BF1', ) * self.boundary_f1
-            values = boundary_scores(*((side & valid).cpu().numpy() for side in (prediction, foreground)),
-                                     self.tolerance, self.empty)
-            record |= {key: values[key] if sum(counts) else np.nan for key in wanted}
+        record |= self._extra_scores(*(side.cpu().numpy() for side in (scores, prediction & valid, foreground & valid,
+                                                                       valid)))
+        if not sum(counts):
+            record['extra'] = dict.fromkeys(record['extra'], np.nan)
         if self.polyp_protocol:
             record['curves'] = threshold_curves(scores, foreground, valid)
         if self.report is not None:
             self.report.keep_if_bad(record, prediction, foreground, valid)
         return record
+
+    @property
+    def _extra(self) -> list[str]:
+        """Names of the optional scores of an image."""
+        return (['HD95'] * self.hd95 + ['BF1'] * self.boundary_f1
+                + ['HD95_pooled', 'ASD', 'ASSD', 'ASSD_halves'] * self.distances
+                + ['MAE', 'Smeasure', 'adpEmeasure', 'wFmeasure'] * self.structure)
+
+    def _extra_scores(self, scores: np.ndarray, prediction: np.ndarray, foreground: np.ndarray,
+                      valid: np.ndarray) -> dict[str, Any]:
+        """The optional scores of an image, and its curve of E-measures; ignored pixels are background."""
+        values: dict[str, float] = {}
+        curve: dict[str, np.ndarray] = {}
+        if self.hd95 or self.boundary_f1:
+            values |= boundary_scores(prediction, foreground, self.tolerance, self.empty)
+        if self.distances:
+            values |= distance_scores(prediction, foreground, self.empty)
+        if self.structure:
+            scores = stretched(scores.astype(np.float64)) * valid
+            curve['alignment'], values['adpEmeasure'] = e_measure(scores, foreground)
+            values |= dict(MAE=mean_absolute_error(scores, foreground), Smeasure=s_measure(scores, foreground),
+                           wFmeasure=weighted_f_measure(scores, foreground))
+        return dict(extra={name: values[name] for name in self._extra}) | curve
 
     def _each_once(self, results: list[dict]) -> list[dict]:
         """The records in one order whatever the number of processes, without those that came twice."""

@@ -92,7 +92,7 @@ def _row(record: dict, name: str, scores: dict[str, float]) -> dict[str, Any]:
     row = dict(file=name) | scores
     row |= {key.upper(): value for key, value in Counts(*record['counts'])._asdict().items()}
     row |= dict(ignored=height * width - sum(record['counts']), height=height, width=width)
-    row |= {key: record[key] for key in ('HD95', 'BF1') if key in record}
+    row |= record.get('extra', {})
     if 'curves' in record:
         row |= {f'{key}_256': float(curve.mean()) for key, curve in zip(('Dice', 'IoU'), record['curves'], strict=True)}
     return row

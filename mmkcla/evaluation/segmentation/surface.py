@@ -58,5 +58,32 @@ def boundary_scores(prediction: np.ndarray, truth: np.ndarray, tolerance: float 
                 BF1=2 * near[0] * near[1] / sum(near) if any(near) else 0.0)
 
 
+def distance_scores(prediction: np.ndarray, truth: np.ndarray, empty: str = 'one') -> dict[str, float]:
+    """Distances between the outlines of two masks in the conventions that papers use, in pixels; 0 is best.
+
+    * ``HD95``: the larger of the two directions' 95th percentiles (MONAI, and most papers).
+    * ``HD95_pooled``: the 95th percentile of the distances of both directions together (medpy).
+    * ``ASD``: the mean distance from the prediction's outline to the truth's.
+    * ``ASSD``: the mean of the distances of both directions together (MONAI with ``symmetric=True``).
+    * ``ASSD_halves``: the mean of the two directions' means (medpy's ``assd``).
+
+    Args:
+        prediction, truth: ``(H, W)`` bool.
+        empty: for two empty masks: ``'one'`` (all 0) or ``'skip'`` (NaN). If only one is empty, all are the image's
+            diagonal √(H² + W²).
+    """
+    names = ('HD95', 'HD95_pooled', 'ASD', 'ASSD', 'ASSD_halves')
+    some = bool(prediction.any()), bool(truth.any())
+    if not any(some):
+        return dict.fromkeys(names, 0.0 if empty == 'one' else np.nan)
+    if not all(some):
+        return dict.fromkeys(names, float(np.hypot(*truth.shape)))
+    there, back = surface_distances(prediction, truth)
+    both = np.concatenate([there, back])
+    return dict(HD95=float(max(np.percentile(there, 95), np.percentile(back, 95))),
+                HD95_pooled=float(np.percentile(both, 95)), ASD=float(there.mean()), ASSD=float(both.mean()),
+                ASSD_halves=float((there.mean() + back.mean()) / 2))
+
+
 def _distance_to(outline_pixels: np.ndarray) -> np.ndarray:
     return cv2.distanceTransform((~outline_pixels).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
