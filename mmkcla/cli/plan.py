@@ -25,7 +25,12 @@ examples:
 examples:
   mmkcla plan classification --images data/flowers --out my_project
   mmkcla plan classification --images data/flowers --out my_project --size small --no-pretrained''',
+    'segmentation': '''\
+examples:
+  mmkcla plan segmentation --images photos --masks masks --out my_project
+  mmkcla plan segmentation --images photos --masks masks --classes background,road,car --out my_project''',
 }
+_PREPARE = ('split', 'groups', 'classes', 'palette', 'num_classes', 'threshold')  # options of convert_folders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +45,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     classification = _add(tasks, 'classification', 'a folder of images for each class')
     classification.add_argument('--images', required=True, type=Path, metavar='DIR',
                                 help='DIR/<class>/*.jpg, or DIR/train/<class>, DIR/val/<class> and maybe DIR/test')
+    segmentation = _add(tasks, 'segmentation', 'images and masks')
+    segmentation.add_argument('--images', required=True, type=Path, metavar='DIR', help='folder of the images')
+    segmentation.add_argument('--masks', required=True, type=Path, metavar='DIR',
+                              help='folder of the masks, of the same names: 0/1, 0/255, labels 0 to K-1, or colours')
+    segmentation.add_argument('--classes', metavar='A,B,C',
+                              help='names in the order of the labels (default: background,foreground)')
+    segmentation.add_argument('--num-classes', type=int, metavar='K', help='masks hold labels 0 to K-1')
+    segmentation.add_argument('--palette', type=Path, metavar='FILE',
+                              help='colours of the classes: lines name,#rrggbb, or JSON')
+    segmentation.add_argument('--threshold', type=int, metavar='N', help='two classes: foreground is above N')
+    segmentation.add_argument('--split', metavar='8:1:1',
+                              help='train, val and test (default: the folders train, val, test, else 8:1:1)')
+    segmentation.add_argument('--groups', metavar='G',
+                              help='what belongs together, as all images of a patient: a file of name,group, or a '
+                                   'pattern')
 
 
 def _add(tasks: argparse._SubParsersAction, name: str, what: str) -> argparse.ArgumentParser:
@@ -68,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
         if args.task == 'detection':
             from ..plan import detection
             return detection.plan(args.images, args.annotations, new, machine, args.size, args.pretrained)
+        if args.task == 'segmentation':
+            from ..plan import segmentation
+            options = {name: getattr(args, name) for name in _PREPARE}
+            return segmentation.plan(args.images, args.masks, new, machine, args.size, args.pretrained, options)
         from ..plan import classification
         return classification.plan(args.images, new, machine, args.size, args.pretrained)
 

@@ -53,7 +53,7 @@ def plan(images: Path, new: Path, machine: Machine, size: str | None = None, pre
     text = config_text(fingerprint, images.resolve(), machine, size, pretrained)
     last = list(parts)[-1]
     where = images / next((name for name, split in _FOLDERS.items() if split == last and (images / name).is_dir()), '')
-    return Plan(fingerprint, text, samples(images, classes, parts), classes, where / classes[0])
+    return Plan(fingerprint, text, samples(images, len(classes), parts), classes, (where / classes[0]).absolute())
 
 
 def load_splits(root: Path) -> tuple[list[str], dict[str, list[Labelled]]]:
@@ -152,11 +152,11 @@ def _problems(root: Path, classes: Sequence[str], parts: dict[str, list[Labelled
     return [problem for problem in found if problem.places]
 
 
-def samples(root: Path, classes: Sequence[str], parts: dict[str, list[Labelled]]) -> list[Sample]:
+def samples(root: Path, classes: int, parts: dict[str, list[Labelled]]) -> list[Sample]:
     """A dozen images, from the classes in turn."""
     everything = [(split, item) for split, part in parts.items() for item in part]
     groups = [[number for number, (_, item) in enumerate(everything) if item.label == label]
-              for label in range(len(classes))]
-    return [Sample((item := everything[number][1]).file.path,
-                   f'{classes[item.label]}  ({everything[number][0]}: {item.file.path.name})')
-            for number in spread_out(groups)]
+              for label in range(classes)]
+    return [Sample(item.file.path, f'{split}: {shown(item.file.path, root)}',
+                   boxes=[(0, 0, item.file.width, item.file.height, item.label)])  # a frame with the class's name
+            for split, item in (everything[number] for number in spread_out(groups))]

@@ -51,7 +51,7 @@ def plan(images: Sequence[Path], annotations: Sequence[Path], new: Path, machine
     root = Path(os.path.commonpath([part.folder.resolve() for part in parts.values()]))
     prefixes = {split: _prefix(part.folder, root) for split, part in parts.items()}
     text = config_text(fingerprint, root, prefixes, machine, size, pretrained)
-    return Plan(fingerprint, text, samples(parts), fingerprint.classes, list(parts.values())[-1].folder)
+    return Plan(fingerprint, text, samples(parts), fingerprint.classes, list(parts.values())[-1].folder.absolute())
 
 
 def load_splits(images: Sequence[Path], annotations: Sequence[Path]) -> dict[str, Coco]:

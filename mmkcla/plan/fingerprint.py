@@ -142,6 +142,35 @@ class ClassificationFingerprint(Fingerprint):
                 *((f'images, {split}', class_counts(counts)) for split, counts in self.counts.items())]
 
 
+@dataclass
+class SegmentationFingerprint(Fingerprint):
+    """Of images and masks.
+
+    Attributes:
+        pixels: of each class in each split.
+        present: images of each split in which each class occurs.
+        shares: share of each class in an image where it occurs, quantiles.
+        empty: images whose mask has class 0 alone.
+        ignored: share of the pixels that do not count.
+    """
+
+    pixels: dict[str, dict[str, int]] = field(default_factory=dict)
+    present: dict[str, dict[str, int]] = field(default_factory=dict)
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    empty: int = 0
+    ignored: float = 0.
+
+    def label_rows(self) -> list[tuple[str, str]]:
+        """See the base class."""
+        everywhere = {name: sum(counts[name] for counts in self.pixels.values()) for name in self.classes}
+        total = max(1, sum(everywhere.values()))
+        shares = (f'{name} {share["50"]:.2%}' for name, share in self.shares.items())
+        return [('pixels', listed((f'{name} {count / total:.2%}' for name, count in everywhere.items()), 8)),
+                *((f'with class, {split}', class_counts(counts)) for split, counts in self.present.items()),
+                ('share where present', listed(shares, 8)),
+                *([('ignored', f'{self.ignored:.2%} of the pixels')] if self.ignored else [])]
+
+
 def spread(values: Mapping[str, float]) -> str:
     """``96–128 (median 112)``, or the one value that all have."""
     low, middle, high = (f'{values[level]:.4g}' for level in ('0', '50', '100'))

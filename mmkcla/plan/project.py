@@ -26,7 +26,7 @@ class Plan:
         config: text of ``kcla.py``.
         samples: for the picture sheet.
         classes: names by label, as the sheet's labels count.
-        images: what the command to predict is shown with.
+        images: what the command to predict is shown with; a relative path is below the project.
         foreground: the first label that the sheet paints.
     """
 
@@ -89,6 +89,7 @@ def check_free(out: Path, overwrite: bool) -> None:
 
 def commands(out: Path, images: Path) -> list[tuple[str, str]]:
     """Train, compare, predict: a title and a line of shell each."""
+    images = images if images.is_absolute() else out / images
     project, work = shlex.quote(str(out)), shlex.quote(f'work_dirs/{out.resolve().name}')
     return [('Train', f'mmkcla train {project}/kcla.py --work-dir {work}/kcla'),
             ('Compare with the plain twin over three seeds',

@@ -66,12 +66,16 @@ def detection_size(longer: Mapping[str, float], objects: Mapping[str, float], ma
     return Setting(min(wanted, limit), reason)
 
 
-def segmentation_size(longer: Mapping[str, float], machine: Machine) -> Setting:
-    """Side of the square that images are resized to: the median longer side, 64 to 512 (256 on a CPU)."""
+def segmentation_size(width: Mapping[str, float], height: Mapping[str, float], machine: Machine) -> Setting:
+    """Width and height that images are resized to: their medians, with a longer side of 64 to 512 (256 on a CPU)."""
     limit = 512 if machine.gpu else 256
-    wanted = max(64, round_up(longer['50'], 32))
-    reason = f'median longer side {longer["50"]:g} px, rounded up to a multiple of 32'
-    return Setting(min(wanted, limit), reason + (f', at most {limit}' if wanted > limit else ''))
+    medians = width['50'], height['50']
+    factor = min(1., limit / round_up(max(medians), 32))
+    value = tuple(max(64, round_up(side * factor, 32)) for side in medians)
+    reason = f'median {medians[0]:g} × {medians[1]:g} px'
+    if factor < 1:
+        reason += f' × {factor:.2g} for a longer side of at most {limit}'
+    return Setting(value, reason + ', rounded up to multiples of 32')
 
 
 def classification_size(shorter: Mapping[str, float], machine: Machine) -> Setting:

@@ -33,9 +33,10 @@ def test_detection_size(longer, side, machine, expected):
 
 
 def test_other_sizes():
-    assert rules.segmentation_size(every(300), GPU).value == 320
-    assert rules.segmentation_size(every(900), GPU).value == 512
-    assert rules.segmentation_size(every(900), CPU).value == 256
+    assert rules.segmentation_size(every(300), every(200), GPU).value == (320, 224)
+    assert rules.segmentation_size(every(1024), every(768), GPU).value == (512, 384)
+    assert rules.segmentation_size(every(1024), every(100), CPU).value == (256, 64)
+    assert '× 0.5 for a longer side of at most 512' in rules.segmentation_size(every(1024), every(768), GPU).reason
     assert [rules.classification_size(every(side), GPU).value for side in (8, 28, 32, 64, 65, 300)] == [
         16, 32, 32, 64, 96, 224]
     assert rules.classification_size(every(300), CPU).value == 128
