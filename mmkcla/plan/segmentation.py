@@ -75,8 +75,9 @@ def look_at(data: Path, manifest: Mapping[str, Any]) -> SegmentationFingerprint:
     present = {split: {name: sum(pixels[label] > 0 for pixels in part) for label, name in enumerate(classes)}
                for split, part in by_split.items()}
     empty = [record['image'] for record in records if not any(found[record['name']][1:])]
-    problems = file_problems(files, data) + [
-        Problem('classes without a pixel', [name for name, count in counts.items() if not count], split=split) for split, counts in present.items()]
+    problems = file_problems(files, data)
+    problems += [Problem('classes without a pixel', [name for name, count in counts.items() if not count], split=split)
+                 for split, counts in present.items()]
     problems.append(Problem(f'masks with {classes[0]} alone', empty))
     return SegmentationFingerprint(
         'segmentation', splits, classes, summarise(files), [problem for problem in problems if problem.places],
