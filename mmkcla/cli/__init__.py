@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..version import __version__
 from .errors import guarded
 
-COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'demo')
+COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'data', 'demo')
 
 
 def build_parser() -> argparse.ArgumentParser:

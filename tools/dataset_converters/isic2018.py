@@ -1,8 +1,10 @@
-"""Prepare ISIC 2018 (task 1, lesion segmentation) for training, from the files as downloaded."""
+"""Prepare ISIC 2018 (task 1, lesion segmentation): ``python tools/dataset_converters/isic2018.py --help``
+(the same as ``mmkcla data isic2018``)."""
 import sys
+from pathlib import Path
 
-from mmkcla.datasets.segmentation.converters.command import main
-from mmkcla.datasets.segmentation.converters.isic import ISIC2018
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main(ISIC2018))
+    sys.exit(main(['data', 'isic2018', *sys.argv[1:]]))

@@ -1,8 +1,10 @@
-"""Prepare Kvasir-SEG (polyp segmentation) for training, from the files as downloaded."""
+"""Prepare Kvasir-SEG (polyp segmentation): ``python tools/dataset_converters/kvasir_seg.py --help``
+(the same as ``mmkcla data kvasir``)."""
 import sys
+from pathlib import Path
 
-from mmkcla.datasets.segmentation.converters.command import main
-from mmkcla.datasets.segmentation.converters.kvasir import KVASIR_SEG
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works without being installed
+from mmkcla.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main(KVASIR_SEG))
+    sys.exit(main(['data', 'kvasir', *sys.argv[1:]]))

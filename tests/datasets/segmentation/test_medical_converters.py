@@ -12,10 +12,10 @@ pytest.importorskip('skimage')
 
 from medical_files import DISC, IMAGES, MASKS, encode, hashes, isic, manifest, picture, unpack, write_zip
 
+from mmkcla.cli import main
 from mmkcla.datasets.detection import coins
 from mmkcla.datasets.segmentation import samples
 from mmkcla.datasets.segmentation.converters import splits
-from mmkcla.datasets.segmentation.converters.command import main
 from mmkcla.datasets.segmentation.converters.isic import ISIC2017, convert_isic2017, convert_isic2018
 from mmkcla.datasets.segmentation.converters.kvasir import convert_kvasir_seg
 from mmkcla.datasets.segmentation.verify import check
@@ -186,7 +186,7 @@ size mismatch: {MASKS}/turned_segmentation.png (mask 12x10, image 10x12, but tur
 
 def test_every_problem_is_reported_by_name(tmp_path, capsys):
     source, out = problem_set(tmp_path / 'raw'), tmp_path / 'out'
-    assert main(ISIC2017, [str(source), '--out', str(out)]) == 0
+    assert main(['data', 'isic2017', str(source), '--out', str(out)]) == 0
     told = (out / 'problems.txt').read_text().splitlines()
     for line, expected in zip(told, PROBLEMS.splitlines(), strict=True):
         if 'cut off or truncated' in expected:  # the decoder's words

@@ -7,9 +7,9 @@ from medical_files import DISC, MASKS, encode, isic, manifest, picture
 from mmcv.transforms import LoadImageFromFile as McvLoadImageFromFile
 from PIL import Image
 
+from mmkcla.cli import main
 from mmkcla.datasets.segmentation import masks as pixels
-from mmkcla.datasets.segmentation.converters.command import main
-from mmkcla.datasets.segmentation.converters.isic import ISIC2017, convert_isic2017
+from mmkcla.datasets.segmentation.converters.isic import convert_isic2017
 from mmkcla.datasets.segmentation.verify import verify
 from mmkcla.datasets.transforms import LoadBinaryMask, LoadImageFromFile
 from mmkcla.errors import UserError
@@ -49,7 +49,7 @@ def test_a_data_set_without_foreground_is_an_error(tmp_path, capsys):
                                  ('zeros', [DISC * 0, DISC * 0], none.format(0)),
                                  ('faint', [DISC * 0, DISC * 90], none.format(90))):
         raw = isic(tmp_path / name, {'a': picture(), 'b': picture(1)}, dict(zip('ab', map(encode, masks), strict=True)))
-        assert main(ISIC2017, [str(raw), '--out', str(tmp_path / 'out')]) == 2
+        assert main(['data', 'isic2017', str(raw), '--out', str(tmp_path / 'out')]) == 2
         printed = capsys.readouterr()
         assert printed.out == '' and printed.err.startswith(f'error: {raw}: {message}') and printed.err.count('\n') == 1
         assert not (tmp_path / 'out').exists()

@@ -14,9 +14,9 @@ pytest.importorskip('skimage')
 
 from medical_files import DISC, IMAGES, MASKS, encode, hashes, isic, manifest, picture
 
+from mmkcla.cli.data_report import summary
 from mmkcla.datasets.segmentation import samples
 from mmkcla.datasets.segmentation.converters import splits
-from mmkcla.datasets.segmentation.converters.command import summary
 from mmkcla.datasets.segmentation.converters.isic import convert_isic2017
 from mmkcla.datasets.segmentation.converters.kvasir import convert_kvasir_seg
 from mmkcla.datasets.segmentation.converters.workspace import Workspace

@@ -1,0 +1,71 @@
+"""What the commands that prepare data share: their common options, and how results are printed."""
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ..utils.text import plural
+
+if TYPE_CHECKING:
+    from ..datasets.segmentation.converters.layout import Problem
+    from ..datasets.segmentation.converters.writing import Outcome
+
+SHOWN = 10  # files of a kind of problem that are named on the terminal; problems.txt names all
+
+
+def add_kind(kinds: 'argparse._SubParsersAction', name: str, what: str, description: str, epilog: str,
+             run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    """A sub-command of ``mmkcla data``; description and epilog are printed as written."""
+    parser = kinds.add_parser(name, help=what, description=description, epilog=epilog,
+                              formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--traceback', action='store_true', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.set_defaults(run_kind=run)
+    return parser
+
+
+def add_conversion_options(parser: argparse.ArgumentParser) -> None:
+    """``--workers``, ``--strict`` and ``--overwrite``."""
+    parser.add_argument('--workers', type=int, metavar='N', help='threads (default: one a processor)')
+    parser.add_argument('--strict', action='store_true', help='any problem is an error, and DIR is not written')
+    parser.add_argument('--overwrite', action='store_true',
+                        help='replace a data set that was written with other options, or is damaged')
+
+
+def options_of(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The named arguments, as keywords of a converter."""
+    return {name: getattr(args, name) for name in names}
+
+
+def run_conversion(convert: Callable[[], 'Outcome'], out: str) -> int:
+    """Convert, and print the notes and problems on stderr and what was done on stdout; returns the exit code."""
+    warnings.filterwarnings('ignore', module='PIL')  # of damaged EXIF data, which are not used
+    try:
+        outcome = convert()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f'the same command resumes where it stopped ({out}.partial)') from None
+    for note in outcome.notes:
+        print(f'note: {note}', file=sys.stderr)
+    for line in summary(outcome.problems):
+        print(line, file=sys.stderr)
+    print(outcome.text)
+    return 0
+
+
+def summary(problems: Sequence['Problem']) -> list[str]:
+    """Lines that name the problems by kind."""
+    if not problems:
+        return []
+    from ..datasets.segmentation.converters.layout import NOT_THERE
+    counts = {'only reported': sum(problem.kept for problem in problems),
+              'not in the data': sum(problem.kind == NOT_THERE for problem in problems)}
+    counts['left out'] = len(problems) - sum(counts.values())
+    numbers = ', '.join(f'{count} {what}' for what, count in counts.items() if count)
+    lines = [f'{plural(len(problems), "problem")} ({numbers}; all in problems.txt):']
+    for kind, group in groupby(sorted(problems), key=lambda problem: problem.kind):
+        group = list(group)
+        names = ', '.join(f'{problem.file} ({problem.detail})' if problem.detail else problem.file
+                          for problem in group[:SHOWN])
+        lines.append(f'  {kind} ({len(group)}): {names}' + (', ...' if len(group) > SHOWN else ''))
+    return lines
