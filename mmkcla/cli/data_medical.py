@@ -33,8 +33,8 @@ _DESCRIPTION = """\
 Prepare {what} for training.
 
 Written are images/{{train,val,test}}, masks/{{train,val,test}} (PNG, values 0 and 1) and manifest.json. Images and
-masks are paired by name. Images stay byte for byte as published, unless EXIF data turn them: those become upright PNG. Pairs
-with problems are left out and named (a mask without foreground is kept)."""
+masks are paired by name. Images stay byte for byte as published, unless EXIF data turn them: those become upright PNG.
+Pairs with problems are left out and named (a mask without foreground is kept)."""
 _EPILOG = """\
 The same options give the same bytes; a data set already written with them is left unchanged. A conversion that was
 interrupted resumes when started again. Exit code 2 and one line "error: ..." if something is wrong.
