@@ -59,7 +59,7 @@ class BinarySegDataset(BaseSegDataset):
         if not found:
             raise UserError(f'{type(self).__name__}: no images ({" ".join(IMAGE_SUFFIXES)}) in {images}'
                             + ('' if images.is_dir() else ', which does not exist')
-                            + '; tools/dataset_converters make this folder')
+                            + '; mmkcla data makes this folder')
         data = [dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
                      seg_fields=[]) for path in found]
         if masks is not None and not (self.test_mode and not Path(masks).is_dir()):

@@ -1,12 +1,14 @@
-"""What is checked about a segmentation data set of two classes before a run."""
+"""Checks of a prepared segmentation data set before a run."""
 from __future__ import annotations
 
 from pathlib import Path
 
 from ...errors import UserError
 from ...registry import DATA_CHECKS
-from ..check import Dataset
+from ...utils.images import IMAGE_SUFFIXES
+from ..check import Dataset, check_heads, class_count, classes_of
 from .converters.folds import names_of_fold
+from .converters.manifest import read_manifest
 from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
@@ -28,10 +30,11 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
     if not root or split is None:
         return  # folders of its own: the dataset itself says what is missing
     if not Path(root).is_dir():
-        raise UserError(f'no data folder {root} ({where}.data_root); tools/dataset_converters make it')
+        raise UserError(f'no data folder {root} ({where}.data_root); mmkcla data makes it')
     if fold is not None and split in ('train', 'val'):
         names_of_fold(root, fold, split)
-        split = 'train'
+    _same_fold(dataset, Path(root), split, fold)
+    split = 'train' if fold is not None else split
     folder = Path(root) / 'images' / split
     if not folder.is_dir():
         there = sorted(path.name for path in (Path(root) / 'images').glob('*') if path.is_dir())
@@ -41,15 +44,57 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
         if split == 'train' and there:
             without = '; it is for testing only, a training needs another data set'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
-    if Path(root) not in dataset.cache:
-        dataset.cache[Path(root)] = verify_once(Path(root))
-    problems = dataset.cache[Path(root)]
-    if problems:
+    _verify(dataset, Path(root))
+    check_heads(model, 2, f'{where} has 2 classes; a sigmoid head of one channel is num_classes=2, out_channels=1, '
+                           'threshold=0.5')
+
+
+@DATA_CHECKS.register_module('BaseSegDataset')
+def check_labels(dataset: Dataset, model: dict) -> None:
+    """Contents, classes and suffix of a data set that a converter wrote with labels; others are not looked at.
+
+    Args:
+        dataset: a :class:`mmkcla.datasets.check.Dataset`.
+        model: the config's model.
+
+    Raises:
+        UserError: the first problem.
+    """
+    config, where = dataset.config, dataset.where
+    root = Path(config.get('data_root') or '')
+    try:
+        manifest = read_manifest(root) if config.get('data_root') else None
+    except UserError:  # someone else's file of that name
+        manifest = None
+    if manifest is None or 'classes' not in manifest:
+        return
+    classes = classes_of(dataset)
+    if classes is None or len(classes) != len(manifest['classes']):
+        written = ', '.join(map(repr, manifest['classes']))
+        raise UserError(f'{where}.metainfo.classes has {len(classes or ())} classes, but the masks of {root} have '
+                        f'{len(manifest["classes"])}: write metainfo=dict(classes=({written}))')
+    folder = root / (config.get('data_prefix') or {}).get('img_path', '')
+    suffix = config.get('img_suffix', '.jpg')
+    there = sorted({path.suffix for path in folder.glob('*') if path.suffix.lower() in IMAGE_SUFFIXES})
+    if there and suffix not in there:
+        raise UserError(f'{where}.img_suffix is {suffix!r}, but the images in {folder} have: {", ".join(there)}')
+    _verify(dataset, root)
+    check_heads(model, len(classes), f'{where} has {class_count(classes)}')
+
+
+def _same_fold(dataset: Dataset, root: Path, split: str, fold: int | None) -> None:
+    """Training and validation must leave out and take the same fold, or images are in both."""
+    folds = dataset.cache.setdefault(('folds', root), {})
+    folds[split] = fold
+    if folds.get('train') != folds.get('val') and {'train', 'val'} <= folds.keys():
+        raise UserError(f'fold is {folds["train"]} for train and {folds["val"]} for val ({dataset.where}.fold): give '
+                        'both the same')
+
+
+def _verify(dataset: Dataset, root: Path) -> None:
+    if root not in dataset.cache:
+        dataset.cache[root] = verify_once(root)
+    if problems := dataset.cache[root]:
         rest = f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''
-        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see '
-                        f'tools/misc/verify_dataset.py {root}, or train anyway with --no-checks')
-    head = model.get('decode_head') or {}
-    for part in head if isinstance(head, (list, tuple)) else [head]:
-        if part.get('num_classes', 2) != 2:
-            raise UserError(f'model.decode_head.num_classes is {part["num_classes"]}, but {where} has 2 classes; a '
-                            'sigmoid head of one channel is num_classes=2, out_channels=1, threshold=0.5')
+        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see mmkcla data verify {root}, or train '
+                        'anyway with --no-checks')

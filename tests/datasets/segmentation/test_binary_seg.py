@@ -85,7 +85,7 @@ def test_dataset_pairs_by_name(tmp_path, name, classes):
 def test_dataset_names_what_is_missing(tmp_path):
     build = lambda **kw: DATASETS.build(dict(  # noqa: E731
         type='mmkcla.KvasirSEGDataset', data_root=str(tmp_path), pipeline=[], **kw))
-    with pytest.raises(UserError, match=r'no images \(.jpg .*\) in .*images/train, which does not exist; tools'):
+    with pytest.raises(UserError, match=r'no images \(.jpg .*\) in .*images/train, which does not exist; mmkcla data'):
         build(split='train')
     prepared(tmp_path)
     (tmp_path / 'masks' / 'train' / 'a.png').unlink()

@@ -341,3 +341,16 @@ def test_classes_of_the_data_set(tmp_path):
                              (('polyp',), '1 classes'), ('polyp', "is the string 'polyp'; write classes=")):
         with pytest.raises(UserError, match=message):
             build(tmp_path, split='train', metainfo=dict(classes=classes))
+
+
+def test_train_and_val_need_the_same_fold(tmp_path):
+    own(tmp_path, FLAT[:6])
+    convert(tmp_path, folds=2)
+    config = lambda train, val: {  # noqa: E731
+        f'{split}_dataloader': dict(dataset=dict(type='mmkcla.BinarySegDataset', data_root=str(tmp_path / 'out'),
+                                                 split=split, **({} if fold is None else {'fold': fold})))
+        for split, fold in (('train', train), ('val', val))} | {'model': {}}
+    check_config(config(1, 1), ['train', 'val'])
+    for train, val in ((None, 0), (1, 0)):
+        with pytest.raises(UserError, match=f'^fold is {train} for train and 0 for val .*: give both the same$'):
+            check_config(config(train, val), ['train', 'val'])

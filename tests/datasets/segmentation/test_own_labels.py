@@ -13,6 +13,7 @@ pytest.importorskip('skimage')
 from medical_files import encode, manifest
 from own_folders import crops, labels, own, write
 
+from mmkcla.datasets.check import check_config
 from mmkcla.datasets.segmentation.converters.class_names import choose_rule
 from mmkcla.datasets.segmentation.converters.folders import convert_folders
 from mmkcla.datasets.segmentation.verify import check
@@ -201,3 +202,28 @@ def test_palette_files(tmp_path):
                              (dict(palette='none.txt'), 'cannot read the palette none.txt: No such file')):
         with pytest.raises(UserError, match=message):
             choose_rule(**options)
+
+
+def test_labels_are_checked_before_a_run(tmp_path):
+    label_folders(tmp_path)
+    convert(tmp_path, classes=CLASSES, split='train')
+    init_default_scope('mmseg')
+
+    def run(model, **options):
+        data = dict(type='BaseSegDataset', data_root=str(tmp_path / 'out'), metainfo=dict(classes=CLASSES),
+                    data_prefix=dict(img_path='images/train', seg_map_path='masks/train')) | options
+        check_config(dict(train_dataloader=dict(dataset=data), model=model, default_scope='mmseg'), ['train'])
+    run(dict(decode_head=dict(num_classes=3)))
+    for model, options, message in (
+            (dict(decode_head=dict(num_classes=2)), {},
+             r'^model.decode_head.num_classes is 2, but train_dataloader.dataset has 3 classes \(dark, light, '),
+            ({}, dict(metainfo=dict(classes=('a', 'b'))),
+             r"metainfo.classes has 2 classes, but the masks of \S+ have 3: write metainfo=dict\(classes=\('dark', 'li"),
+            ({}, dict(img_suffix='.png'), r"img_suffix is '.png', but the images in \S+images/train have: .jpg$")):
+        with pytest.raises(UserError, match=message):
+            run(model, **options)
+    (tmp_path / 'out/masks/train/a3.png').unlink()
+    with pytest.raises(UserError, match='is damaged: images/train/a3.jpg: no mask masks/train/a3.png'):
+        run({})
+    (tmp_path / 'out/manifest.json').write_text('{}')  # not ours: mmseg's own business
+    run({})
