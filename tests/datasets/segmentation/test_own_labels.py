@@ -218,7 +218,7 @@ def test_labels_are_checked_before_a_run(tmp_path):
             (dict(decode_head=dict(num_classes=2)), {},
              r'^model.decode_head.num_classes is 2, but train_dataloader.dataset has 3 classes \(dark, light, '),
             ({}, dict(metainfo=dict(classes=('a', 'b'))),
-             r"metainfo.classes has 2 classes, but the masks of \S+ have 3: write metainfo=dict\(classes=\('dark', 'li"),
+             r"metainfo.classes has 2 classes, but the masks of \S+ have 3: write metainfo=dict\(classes=\('dark', "),
             ({}, dict(img_suffix='.png'), r"img_suffix is '.png', but the images in \S+images/train have: .jpg$")):
         with pytest.raises(UserError, match=message):
             run(model, **options)
