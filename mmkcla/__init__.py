@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what ``__getattr__`` imports when it is first used
 PARTS = ('analysis', 'checkpoint', 'convert', 'datasets', 'errors', 'evaluation', 'layers', 'models', 'ops', 'registry',
          'runtime', 'stereo', 'weights')
 
-__all__ = ['__version__', 'register_all_modules', 'use_torchvision_ops', *PARTS]
+__all__ = ['__version__', 'config_file', 'register_all_modules', 'use_torchvision_ops', *PARTS]
 
 
 def use_torchvision_ops() -> bool:
@@ -37,6 +37,12 @@ def use_torchvision_ops() -> bool:
     """
     from .ops import install
     return install()
+
+
+def config_file(name: str) -> str:
+    """The path of a config that ships with the package, for ``_base_``; see :func:`mmkcla.paths.config_file`."""
+    from .paths import config_file
+    return config_file(name)
 
 
 def register_all_modules() -> None:

@@ -42,6 +42,28 @@ def find_config(name: str) -> Path:
     raise UserError(f'no config {name!r}{_near(spellings[-1], shipped, root)}')
 
 
+def config_file(name: str) -> str:
+    """The path of a config that ships with the package, for the ``_base_`` of a config anywhere else::
+
+        _base_ = __import__('mmkcla').config_file('demo/resnet20_digits.py')
+
+    A config of mmengine allows no import before ``_base_``, and ``'mmkcla::demo/…'`` is for the packages that mmengine
+    knows. ``name`` is a path in ``configs/``, ``_base_`` folders included, or the name of a file there.
+
+    Raises:
+        UserError: there is no such config.
+    """
+    root = configs_root()
+    if root is None:
+        raise UserError(f'no config {name!r}: the configs of the package are missing from its installation')
+    found = [root / name] if (root / name).is_file() else list(root.rglob(name)) if name == Path(name).name else []
+    if len(found) != 1:
+        choices = ', '.join(sorted(str(path.relative_to(root)) for path in found))
+        raise UserError(f'config {name!r} is ambiguous: {choices}' if found else
+                        f'the package has no config {name!r} (searched {root})')
+    return str(found[0])
+
+
 def _near(wanted: Path, shipped: list[Path], root: Path | None) -> str:
     """What to offer in place of a config that is not there."""
     beside = sorted(wanted.parent.glob('*.py')) if wanted.parent.is_dir() else []

@@ -45,6 +45,19 @@ def test_installed_package_finds_its_configs_anywhere(wheel, tmp_path):
     assert result.stdout.split() == [str(site / 'mmkcla' / '__init__.py'), 'mmkcla.LayerAttentionResNet', 'MaskRCNN']
 
 
+def test_example_works_with_an_installed_package(wheel, tmp_path):
+    site = tmp_path / 'site'
+    zipfile.ZipFile(wheel).extractall(site)
+    shutil.copytree(ROOT / 'examples' / 'ema_attention', tmp_path / 'mine')
+    code = ('from mmkcla.runtime.config import load_config; import sys, mmkcla;'
+            'c = load_config("mine/ema_coins.py", []);'
+            'print(mmkcla.__file__, c.model.backbone.layer_attention.type, sys.modules["ema_attention"].__file__)')
+    result = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, check=True,
+                            env=os.environ | {'PYTHONPATH': str(site)})
+    assert result.stdout.split() == [str(site / 'mmkcla' / '__init__.py'), 'EMAAttention',
+                                     str(tmp_path / 'mine' / 'ema_attention.py')]
+
+
 def test_no_dependency_pulls_one_openmmlab_line_over_the_other():
     config = ConfigParser()
     config.read(ROOT / 'setup.cfg')

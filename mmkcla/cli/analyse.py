@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cost.add_argument('--depths', type=int, nargs='+', help='numbers of layers (default: 8 16 32 64 128 256 512)')
     cost.add_argument('--methods', nargs='+', metavar='NAME',
                       help='layer attentions to measure (default: those of the package that attend to layers)')
+    cost.add_argument('--config', metavar='CONFIG',
+                      help='a config whose custom_imports define further methods for --methods')
     cost.add_argument('--channels', type=int, default=64, help='channels of the feature maps (default: %(default)s)')
     cost.add_argument('--size', type=int, default=8, help='height and width of the feature maps (default: %(default)s)')
     cost.add_argument('--batch', type=int, default=1, help='batch size (default: %(default)s)')
@@ -162,6 +164,8 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
     from tqdm import tqdm
 
     from ..analysis import cost
+    if args.config:
+        load_config(args.config, [])
     device = pick_device(args.device or 'cpu')
     methods, depths = args.methods or cost.default_methods(), args.depths or cost.DEPTHS
     options = {} if args.head_channels is None else dict(head_channels=args.head_channels)

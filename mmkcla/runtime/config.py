@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..paths import configs_root, find_config
+from ..paths import find_config
 from ..utils.text import one_line
+from .custom_imports import add_config_folder, import_custom_modules
 from .hosts import without_import_noise
 
 if TYPE_CHECKING:
@@ -16,19 +17,22 @@ if TYPE_CHECKING:
 
 
 def load_config(name: str, options: list[str]) -> 'Config':
-    """Read the config called ``name`` and merge ``options`` (``KEY=VALUE`` each) into it.
+    """Read the config called ``name``, merge ``options`` (``KEY=VALUE`` each) into it, and import its custom modules.
+
+    Modules are found beside the config, too.
 
     Raises:
-        UserError: no such config, one that cannot be read, or a malformed option.
+        UserError: no such config, one that cannot be read, a malformed option, or a module that cannot be imported.
     """
     path = find_config(name)
+    add_config_folder(path)
     from mmengine.config import Config
 
     from ..ops import install
     with without_import_noise():  # a config may import modules of its own, which need mmcv's operators
         install()
     try:
-        config = Config.fromfile(path)
+        config = Config.fromfile(path, import_custom_modules=False)
     except UserError:
         raise
     except Exception as error:  # a config is a program: whatever it raises is in the user's hands
@@ -40,6 +44,7 @@ def load_config(name: str, options: list[str]) -> 'Config':
         raise UserError(f'cannot read the config {path}: {reason}') from error
     from .options import merge_options
     merge_options(config, options)
+    import_custom_modules(config)
     return config
 
 
@@ -62,12 +67,12 @@ def _base_elsewhere(reason: str) -> str | None:
     mmseg = importlib.util.find_spec('mmseg')
     if 'mmsegmentation is not installed' in reason and mmseg is not None:
         # to install it, as mmengine says, would overwrite the onedl line's files
-        package, folder = 'mmseg', Path(mmseg.origin).parent / '.mim' / 'configs'
-    elif 'not support to load mmkcla config' in reason:
-        package, folder = 'mmkcla', configs_root()
-    else:
-        return None
-    return f"mmengine does not find _base_ = '{package}::…' here; name the file by its path: _base_ = '{folder}/…'"
+        folder = Path(mmseg.origin).parent / '.mim' / 'configs'
+        return f"mmengine does not find _base_ = 'mmseg::…' here; name the file by its path: _base_ = '{folder}/…'"
+    if 'not support to load mmkcla config' in reason:
+        return ("mmengine does not find _base_ = 'mmkcla::…'; write "
+                "_base_ = __import__('mmkcla').config_file('…')")
+    return None
 
 
 def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')) -> None:
