@@ -96,8 +96,8 @@ def test_config_that_cannot_be_read(tmp_path, capsys, text, says) -> None:
 def test_bases_that_mmengine_does_not_find_are_named(tmp_path, capsys, package, file, says) -> None:
     (tmp_path / 'a.py').write_text(f"_base_ = '{package}::{file}'")
     message = error_of(capsys, 'train', tmp_path / 'a.py', '--work-dir', tmp_path / 'w')
-    base = re.fullmatch(rf"cannot read the config {tmp_path}/a.py: mmengine does not find _base_ = '{package}::…'{says}",
-                        message)[1]
+    reason = f"cannot read the config {tmp_path}/a.py: mmengine does not find _base_ = '{package}::…'"
+    base = re.fullmatch(reason + says, message)[1]
     (tmp_path / 'a.py').write_text(f'_base_ = {base.replace("…", file)}')
     assert load_config(tmp_path / 'a.py', []).model.type == 'EncoderDecoder'
 
