@@ -24,7 +24,7 @@ def config_text(found: ClassificationFingerprint, root: Path, machine: Machine, 
     network = _network(tiny, machine, size)
     start = _start(tiny, pretrained)
     trained = found.splits['train']
-    batch = rules.batch_size(machine, side.value ** 2, network.value, trained, 128 if tiny else 64)
+    batch = rules.batch_size(machine, side.value ** 2, network.value, trained, 128 if tiny else 64, least=16)
     lr = rules.learning_rate(3e-3, 64, batch.value, 'AdamW of configs/demo')
     if start.value:
         lr = rules.learning_rate(1e-3, 64, batch.value, 'AdamW, a third of that from scratch')

@@ -90,7 +90,8 @@ def classification_size(shorter: Mapping[str, float], machine: Machine) -> Setti
                    f'{"GPU" if machine.gpu else "CPU"}')
 
 
-def batch_size(machine: Machine, pixels: int, network: str, images: int, most: int, extra: int = 0) -> Setting:
+def batch_size(machine: Machine, pixels: int, network: str, images: int, most: int, extra: int = 0,
+               least: int = 2) -> Setting:
     """The largest power of two that fits the memory, is at most ``most``, and gives an epoch 8 iterations.
 
     Args:
@@ -100,12 +101,14 @@ def batch_size(machine: Machine, pixels: int, network: str, images: int, most: i
         images: to train on.
         most: limit.
         extra: further bytes per image.
+        least: what batch norm needs, whatever the number of images; memory may allow less.
     """
     need = pixels * BYTES_PER_PIXEL[network] + extra
     fits = int(MEMORY_SHARE * machine.memory * _GIB / need)
-    limits = {fits: f'{max(fits, 1)} fit into {MEMORY_SHARE:.0%} of {machine.memory} GiB at {need / 2**20:.3g} MiB an '
-                    'image',
-              max(2, images // 8): f'{plural(images, "training image")}, at least 8 iterations an epoch',
+    room = f'{MEMORY_SHARE:.0%} of {machine.memory} GiB at {need / 2**20:.0f} MiB an image'
+    limits = {fits: f'{fits} fit into {room}' if fits else f'not even one fits into {room}: lower image_size',
+              max(least, images // 8): f'{plural(images, "training image")}, ' + (
+                  'at least 8 iterations an epoch' if images // 8 > least else f'at least {least} for batch norm'),
               most: f'at most {most}'}
     limit = min(limits)
     value = 2 ** int(math.log2(max(1, limit)))

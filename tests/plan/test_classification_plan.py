@@ -60,7 +60,8 @@ def test_photographs_get_a_resnet18(photographs, tmp_path):
     assert plan('classification', '--images', photographs, '--out', out, '--no-pretrained') == 0
     config = check_project(out)
     assert config.model.backbone.depth == 18 and 'init_cfg' not in config.model.backbone
-    assert config.image_size == 96 and tuple(config.topk) == (1,) and tuple(config.classes) == ('cat', 'tissue')
+    assert (config.image_size, config.train_dataloader.batch_size) == (96, 16)
+    assert tuple(config.topk) == (1,) and tuple(config.classes) == ('cat', 'tissue')
     assert 'RandomFlip' in str(config.train_dataloader)
     # four times as many cats: accuracy alone would favour them
     assert config.default_hooks.checkpoint.save_best == 'single-label/f1-score'
@@ -69,7 +70,7 @@ def test_photographs_get_a_resnet18(photographs, tmp_path):
     assert found['counts'] == {'train': {'cat': 32, 'tissue': 8}, 'val': {'cat': 8, 'tissue': 2}}
     assert {'split': 'train', 'what': 'classes with fewer than 10 images', 'count': 1, 'first': ['tissue: 8']} in found[
         'problems']
-    metrics = train_and_test(out / 'kcla.py', tmp_path / 'work', 1, 'train_dataloader.batch_size=16')
+    metrics = train_and_test(out / 'kcla.py', tmp_path / 'work', 1)
     assert {'accuracy/top1', 'single-label/f1-score'} <= metrics.keys()
 
 
