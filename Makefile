@@ -13,7 +13,7 @@ help:
 	@echo 'make demo-cls  train and evaluate a KCLA ResNet-20 on scans of digits'
 	@echo 'make test      the tests (minutes)'
 	@echo 'make test-all  the long tests too'
-	@echo 'make lint      ruff'
+	@echo 'make lint      ruff, and the types of layers, models and utils by mypy'
 
 setup: $(STAMP)
 
@@ -43,6 +43,7 @@ test-all: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 clean-demo:
 	rm -rf data/coins data/coins_isic2017 data/raw/coins_isic2017 work_dirs/demo

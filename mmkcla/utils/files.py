@@ -36,9 +36,9 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(prefix=f'.{target.name}.', suffix=PART_SUFFIX, dir=target.parent)
-    text = {} if 'b' in mode else {'encoding': 'utf-8', 'newline': ''}
+    encoding, newline = (None, None) if 'b' in mode else ('utf-8', '')
     try:
-        with open(handle, mode, **text) as file:
+        with open(handle, mode, encoding=encoding, newline=newline) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

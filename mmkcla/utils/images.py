@@ -29,7 +29,7 @@ def turn(picture: Image.Image) -> Image.Transpose | None:
 def stored_turn(picture: Image.Image) -> Image.Transpose | None:
     """What turns the stored pixels upright, whatever decodes them."""
     try:
-        return UPRIGHT.get(picture.getexif().get(ORIENTATION))
+        return UPRIGHT.get(picture.getexif().get(ORIENTATION, 1))
     except Exception:  # damaged EXIF data say nothing about the pixels
         return None
 

@@ -47,6 +47,6 @@ class CifarLayerAttentionResNet(LayerAttentionResNet):
         self.arch_settings = {depth: (kind, ((depth - 2) // layers, ) * 3)}
         if isinstance(layer_attention, Mapping):
             layer_attention = {**layer_attention_class(layer_attention.get('type')).cifar_options, **layer_attention}
-        kwargs = dict(stem_channels=16, base_channels=16, num_stages=3, strides=(1, 2, 2), dilations=(1, 1, 1),
-                      out_indices=(2, ), small_stem=True) | kwargs
-        super().__init__(depth, layer_attention=layer_attention, **kwargs)
+        defaults: dict[str, Any] = dict(stem_channels=16, base_channels=16, num_stages=3, strides=(1, 2, 2),
+                                        dilations=(1, 1, 1), out_indices=(2, ), small_stem=True)
+        super().__init__(depth, layer_attention=layer_attention, **defaults | kwargs)

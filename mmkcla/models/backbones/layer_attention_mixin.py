@@ -4,7 +4,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
 
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit
@@ -22,8 +23,50 @@ from ..norms import build_norm, check_norm_cfg
 
 ATTENTION_PREFIX = 'layer_attentions.'
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class LayerAttentionMixin:
+    class HostBlock(nn.Module):
+        """What the hosts' residual blocks have in common; basic ones lack ``conv3``."""
+
+        conv1: nn.Conv2d
+        conv2: nn.Conv2d
+        conv3: nn.Conv2d
+        downsample: _ShortcutKeeper | None  # the host's is a plain nn.Sequential
+        with_cp: bool
+
+    class HostResNet(nn.Module):
+        """What the hosts' ResNets have in common, as far as the mixin uses it."""
+
+        arch_settings: dict[Any, tuple[Any, Sequence[int]]]
+        conv1: nn.Module
+        norm1: nn.Module
+        relu: nn.Module
+        maxpool: nn.Module
+        stem: nn.Module
+        stem_channels: int
+        deep_stem: bool
+        depth: int
+        dilations: Sequence[int]
+        frozen_stages: int
+        init_cfg: Any
+        is_init: bool
+        norm_cfg: dict[str, Any]
+        norm_eval: bool
+        num_stages: int
+        out_indices: Sequence[int]
+        res_layers: list[str]
+        strides: Sequence[int]
+        with_cp: bool
+
+        def _freeze_stages(self) -> None: ...
+        def init_weights(self) -> None: ...
+        def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]: ...
+else:
+    HostResNet = object
+
+
+class LayerAttentionMixin(HostResNet):
     """Put it before a host's ResNet class: ``class MyNet(LayerAttentionMixin, mmdet.models.ResNeXt)``.
 
     The trunk keeps its parameter names; the attentions live beside it as ``layer_attentions.<stage>.<block>``. After
@@ -53,7 +96,7 @@ class LayerAttentionMixin:
         self._weights_loaded = False
         self._warned = False
         self._take_over_checkpointing()
-        self.layer_attentions = None
+        self.layer_attentions: Sequence[Sequence[LayerAttention]] | None = None  # an nn.ModuleList of such
         if layer_attention is not None:
             if not isinstance(layer_attention, Mapping):
                 raise UserError(f'layer_attention={layer_attention!r} must be a dict, as in dict(type=\'KCLA\')')
@@ -67,10 +110,10 @@ class LayerAttentionMixin:
 
     # Construction -----------------------------------------------------------------------------------------------
 
-    def _stages(self) -> list[nn.Sequential]:
+    def _stages(self) -> list[Sequence[HostBlock]]:
         return [getattr(self, name) for name in self.res_layers]
 
-    def _blocks(self) -> list[nn.Module]:
+    def _blocks(self) -> list[HostBlock]:
         return [block for stage in self._stages() for block in stage]
 
     def _take_over_checkpointing(self) -> None:
@@ -78,12 +121,13 @@ class LayerAttentionMixin:
         for block in self._blocks():
             block.with_cp = False
 
-    def _build_layer_attentions(self, options: dict) -> nn.ModuleList:
+    def _build_layer_attentions(self, options: dict[str, Any]) -> Sequence[Sequence[LayerAttention]]:
         method = layer_attention_class(options.pop('type', None))
         norm_cfg = check_norm_cfg(options.pop('norm_cfg', None) or self.norm_cfg)
         norm_cfg.pop('requires_grad', None)
         options.setdefault('norm_layer', partial(build_norm, norm_cfg))
-        stages, carry = nn.ModuleList(), None
+        stages = nn.ModuleList()
+        carry: int | None = None
         for i, blocks in enumerate(self._stages()):
             channels = _out_channels(blocks[-1])
             try:
@@ -95,7 +139,7 @@ class LayerAttentionMixin:
                     raise
                 raise method.unknown_option(unknown.strip("'")) from error
             carry = channels
-        return stages
+        return cast('Sequence[Sequence[LayerAttention]]', stages)
 
     # What necks and heads ask ------------------------------------------------------------------------------------
 
@@ -155,14 +199,15 @@ class LayerAttentionMixin:
         for attentions in (getattr(self, 'layer_attentions', None) or [])[:max(self.frozen_stages, 0)]:
             attentions.eval().requires_grad_(False)
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Self:
         """Training or evaluation mode; frozen stages, and under ``norm_eval`` the batch norms, stay in evaluation."""
         super().train(mode)
         if mode and self.norm_eval:
             self._warn_of_norm_eval()
             if self.layer_attentions is not None and not self._attention_norms_frozen():
-                for attentions in self.layer_attentions[max(self.frozen_stages, 0):]:
-                    for module in attentions.modules():
+                live = self.layer_attentions[max(self.frozen_stages, 0):]
+                for attention in chain.from_iterable(live):
+                    for module in attention.modules():
                         if isinstance(module, _BatchNorm):
                             module.train()
         return self
@@ -238,7 +283,7 @@ class LayerAttentionMixin:
     def _starts_plain(self) -> bool:
         """Whether every attention adds exactly nothing at the start."""
         return all(getattr(attention, 'layer_scale_init', None) == 0
-                   for attentions in self.layer_attentions for attention in attentions)
+                   for attentions in self.layer_attentions or () for attention in attentions)
 
     def _warn_of_frozen_start(self, missing: bool) -> None:
         if missing and self.frozen_stages > 0 and not self._starts_plain():
@@ -278,7 +323,7 @@ class _ShortcutKeeper(nn.Sequential):
         return kept
 
 
-def _run_block(block: nn.Module, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
+def _run_block(block: HostBlock, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
     """The block's output and, for methods that need it, its identity branch after the downsample."""
     if attention is None or not attention.needs_shortcut:
         return block(x), None
@@ -291,5 +336,5 @@ def _run_block(block: nn.Module, x: Tensor, attention: LayerAttention | None) ->
     return out, shortcut
 
 
-def _out_channels(block: nn.Module) -> int:
+def _out_channels(block: HostBlock) -> int:
     return (block.conv3 if hasattr(block, 'conv3') else block.conv2).out_channels

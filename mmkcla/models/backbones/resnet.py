@@ -109,7 +109,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         return super().make_res_layer(**kwargs)
 
     @property
-    def stem_stride(self) -> int:
+    def stem_stride(self) -> int:  # type: ignore[override]  # a plain number in the mixin
         """Input pixels per cell of the first stage's input."""
         return 1 if self.small_stem else 4
 

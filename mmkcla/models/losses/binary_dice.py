@@ -1,6 +1,8 @@
 """Dice loss of a one-channel (sigmoid) head."""
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ...registry import MODELS
@@ -26,7 +28,7 @@ class BinaryDiceLoss(nn.Module):
         self.loss_name = loss_name
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = 255,
-                **kwargs) -> Tensor:
+                **kwargs: Any) -> Tensor:
         """Logits ``(B, 1, H, W)`` and labels ``(B, H, W)`` of 0, 1 and ``ignore_index`` to a number.
 
         ``weight`` (a pixel sampler's) multiplies both prediction and label.

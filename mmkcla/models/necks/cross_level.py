@@ -3,13 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ...layers import layer_attention_class
+from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...utils.text import unknown_keyword
 from ..norms import build_norm, check_norm_cfg
@@ -49,23 +49,24 @@ class CrossLevelAttention(nn.Module):
             raise UserError(f'carry={carry!r} is unknown; choose one of: {", ".join(CARRIES)}')
         if not isinstance(layer_attention, Mapping):
             raise UserError(f'layer_attention={layer_attention!r} must be a dict, as in dict(type=\'KCLA\')')
-        options = dict(layer_scale_init=0., drop_path=0.) | dict(layer_attention)
+        options: dict[str, Any] = dict(layer_scale_init=0., drop_path=0.) | dict(layer_attention)
         method = layer_attention_class(options.pop('type', 'KCLA'))
         if own := [name for name in OF_THE_NECK if name in options]:
             raise UserError(f'layer_attention: {", ".join(own)} is what the neck sets itself; leave it out')
         norm_cfg = check_norm_cfg(options.pop('norm_cfg', None) or norm_cfg)
         options.setdefault('norm_layer', partial(build_norm, norm_cfg))
         try:
-            self.layers = (method.build_stage(channels, num_levels, **options) if carry == 'keep' else
-                           _stages_of_one(method.build_stage, channels, num_levels, 2 if shrinks else 1, options))
+            layers = (method.build_stage(channels, num_levels, **options) if carry == 'keep' else
+                      _stages_of_one(method.build_stage, channels, num_levels, 2 if shrinks else 1, options))
         except TypeError as error:
             unknown = unknown_keyword(error)
             if unknown is None:
                 raise
             raise method.unknown_option(unknown.strip("'")) from error
-        if carry == 'token' and getattr(self.layers[1], 'carry', None) is None:
+        if carry == 'token' and getattr(layers[1], 'carry', None) is None:
             raise UserError(f'carry=\'token\' needs a method that carries over from stage to stage (KCLA); '
                             f'{method.__name__} starts anew: use carry=\'keep\'')
+        self.layers = cast('Sequence[LayerAttention]', layers)  # an nn.ModuleList
         self.shrinks = shrinks
         self.carry = carry
 
@@ -132,5 +133,5 @@ def resampled(x: Tensor, size: Sequence[int]) -> Tensor:
 
 def _stages_of_one(build_stage: Callable[..., nn.ModuleList], channels: int, num_levels: int, stride: int,
                    options: dict[str, Any]) -> nn.ModuleList:
-    carries = [{}] + [dict(carry_channels=channels, carry_stride=stride)] * (num_levels - 1)
+    carries: list[dict[str, int]] = [{}] + [dict(carry_channels=channels, carry_stride=stride)] * (num_levels - 1)
     return nn.ModuleList(build_stage(channels, 1, **carry, **options)[0] for carry in carries)

@@ -82,5 +82,5 @@ class KCLAFPN(FPN):
         return paths[::-1]
 
     def _up(self, path: Tensor, lateral: Tensor) -> Tensor:
-        size = {} if 'scale_factor' in self.upsample_cfg else dict(size=lateral.shape[2:])
+        size: dict[str, Any] = {} if 'scale_factor' in self.upsample_cfg else dict(size=lateral.shape[2:])
         return F.interpolate(path, **size, **self.upsample_cfg)

@@ -141,7 +141,7 @@ def check_widths(neck: nn.Module, in_channels: Any) -> list[int]:
     return widths
 
 
-def check_levels(neck: nn.Module, inputs: Sequence[Tensor], channels: Sequence[int]) -> None:
+def check_levels(neck: nn.Module, inputs: Sequence[Tensor] | Tensor, channels: Sequence[int]) -> None:
     """See that the maps are as many and as wide as said.
 
     Raises:

@@ -1,11 +1,16 @@
 """Test-time augmentation of segmentors of two classes."""
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from mmengine.model import BaseTTAModel
 from mmengine.structures import PixelData
 
 from ...registry import MODELS
+
+if TYPE_CHECKING:
+    from mmseg.structures import SegDataSample
 
 
 @MODELS.register_module()
@@ -19,11 +24,11 @@ class BinarySegTTAModel(BaseTTAModel):
     is 1 above ``decode_head.threshold``. More channels: ``seg_logits`` becomes the logarithm of the mean softmax.
     """
 
-    def merge_preds(self, data_samples_list: list[list]) -> list:
+    def merge_preds(self, data_samples_list: list[list[SegDataSample]]) -> list[SegDataSample]:
         """Merge, image by image, the samples of its views (turned back by the segmentor)."""
         return [self._merge(views) for views in data_samples_list]
 
-    def _merge(self, views: list):
+    def _merge(self, views: list[SegDataSample]) -> SegDataSample:
         maps = torch.stack([view.seg_logits.data.float() for view in views])
         merged = views[0]
         if maps.shape[1] == 1:
