@@ -29,7 +29,7 @@ def test_wheel_holds_configs_and_tools(wheel):
                if path.is_file() and '__pycache__' not in path.parts]
     assert {f'mmkcla/.mim/{path.as_posix()}' for path in tracked} <= names and 'mmkcla/.mim/model-index.yml' in names
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / 'mmkcla').rglob('*.py')}
-    assert modules <= names
+    assert modules | {'mmkcla/py.typed'} <= names  # the marker of PEP 561: type checkers read the annotations
     assert not [name for name in names if name.startswith('tests') or '__pycache__' in name]
 
 

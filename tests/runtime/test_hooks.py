@@ -1,10 +1,5 @@
 """Checkpoints that are whole or absent, and the curves of a training."""
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +13,8 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmkcla.errors import UserError
 from mmkcla.runtime.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.runtime.hooks.curves import draw_curves, main_metrics, read_table, write_table
-from mmkcla.utils.files import training_lock, whole_file, write_json
 
 
 class Line(BaseModel):
@@ -229,65 +222,3 @@ def test_parts_of_a_killed_run_are_removed(tmp_path) -> None:
     part.write_bytes(b'half')
     _run(tmp_path, 'parts', epochs=1)
     assert not part.exists()
-
-
-def test_killed_while_it_saves(tmp_path) -> None:
-    """SIGKILL at varying moments of overwriting one file: what has the name can always be read."""
-    code = ('import sys; from mmkcla.utils.files import whole_file\n'
-            'number = 0\n'
-            'while True:\n'
-            '    number += 1\n'
-            '    with whole_file(sys.argv[1]) as file:\n'
-            '        for _ in range(64):\n'
-            '            file.write(bytes([number % 251]) * 65536)\n')
-    target = tmp_path / 'a.bin'
-    for tries in range(4):
-        process = subprocess.Popen([sys.executable, '-c', code, str(target)], cwd=Path(__file__).parents[2])
-        end = time.monotonic() + 20
-        while not target.exists() and time.monotonic() < end:
-            time.sleep(0.005)
-        time.sleep(0.03 + 0.017 * tries)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        content = target.read_bytes()
-        assert len(content) == 64 * 65536 and len(set(content)) == 1
-
-
-def test_whole_file(tmp_path) -> None:
-    target = tmp_path / 'deep' / 'a.txt'
-    with whole_file(target, 'w') as file:
-        file.write('ä\n')
-    assert target.read_bytes() == 'ä\n'.encode()
-    os.chmod(target, 0o640)
-    with pytest.raises(RuntimeError), whole_file(target) as file:
-        file.write(b'new')
-        raise RuntimeError
-    assert target.read_bytes() == 'ä\n'.encode() and [path.name for path in target.parent.iterdir()] == ['a.txt']
-    (tmp_path / 'link').symlink_to(target)
-    with whole_file(tmp_path / 'link') as file:
-        file.write(b'new')
-    assert target.read_bytes() == b'new' and target.stat().st_mode & 0o777 == 0o640 and (tmp_path / 'link').is_symlink()
-
-
-def test_json_of_odd_values(tmp_path) -> None:
-    write_json(tmp_path / 'a.json', dict(a=float('nan'), b=torch.tensor([1.5]), c=(1, None), d=Path('x'), e=True))
-    assert json.loads((tmp_path / 'a.json').read_text()) == {'a': None, 'b': [1.5], 'c': [1, None], 'd': 'x', 'e': True}
-
-
-def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
-    folder = tmp_path / 'w'
-    code = ('import sys; from mmkcla.utils.files import training_lock\n'
-            'with training_lock(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
-    with subprocess.Popen([sys.executable, '-c', code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline() == b'held\n'
-        refusal = rf'^process {other.pid} is training in {folder}; wait for its end, stop it, or choose another'
-        with pytest.raises(UserError, match=refusal), training_lock(folder):
-            pass
-        monkeypatch.setenv('RANK', '1')  # another process of the same training
-        with training_lock(folder):
-            pass
-        monkeypatch.undo()
-        other.kill()
-    for _ in range(2):
-        with training_lock(folder):
-            pass

@@ -15,7 +15,6 @@ pytest.importorskip('skimage')
 
 from mmkcla.datasets.detection import coins
 from mmkcla.errors import UserError
-from mmkcla.utils.files import whole_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -232,14 +231,6 @@ def test_failure_half_way_leaves_what_was_there(tmp_path, monkeypatch, before):
         coins.convert(folder, overwrite=True)
     assert hashes(folder) == content
     assert os.listdir(tmp_path) == (['coins'] if content else [])
-
-
-def test_whole_folder_does_not_replace_what_appeared_meanwhile(tmp_path):
-    with pytest.raises(OSError, match='not empty'), whole_folder(tmp_path / 'out') as new:
-        (new / 'mine').touch()
-        (tmp_path / 'out').mkdir()
-        (tmp_path / 'out' / 'theirs').touch()
-    assert hashes(tmp_path).keys() == {'out/theirs'}
 
 
 @pytest.mark.parametrize('arguments, message', [
