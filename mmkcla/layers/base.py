@@ -74,7 +74,7 @@ class LayerAttention(nn.Module):
         self.opens_stage = False
         self.norm_layer = norm_layer
         self.layer_scale_init = layer_scale_init
-        self.layer_scale = None
+        self.layer_scale: nn.Parameter | None = None
         self.drop_path = make_drop_path(drop_path)
 
     @classmethod
@@ -121,20 +121,21 @@ class LayerAttention(nn.Module):
             ``depth`` layers. The base class makes independent ones that start anew; methods that carry over from the
             previous stage, or share modules inside one, override this.
         """
-        layers = nn.ModuleList(cls(channels, **options) for _ in range(depth))
+        build: Callable[..., LayerAttention] = cls  # subclasses take the channels, this class does not
+        layers = [build(channels, **options) for _ in range(depth)]
         layers[0].opens_stage = True
-        return layers
+        return nn.ModuleList(layers)
 
     def reset_parameters(self) -> None:
         """Draw the method's own initial weights (mmengine's rules for Conv2d and friends do not apply to it)."""
         for module in self.modules():
-            if module is not self and hasattr(module, 'reset_parameters'):
-                module.reset_parameters()
+            if module is not self and (reset := getattr(module, 'reset_parameters', None)):
+                reset()
         self.reset_own_parameters()
 
     def reset_own_parameters(self) -> None:
         """Draw what the layer holds itself, beside its modules; subclasses that hold more extend it."""
-        if self.layer_scale is not None:
+        if self.layer_scale is not None and self.layer_scale_init is not None:
             nn.init.constant_(self.layer_scale, self.layer_scale_init)
 
     def build_output(self, channels: int, relu: bool = True, norm: bool = True) -> None:
@@ -226,7 +227,7 @@ def known_layer_attentions() -> list[str]:
     return sorted(LayerAttention._known)
 
 
-def layer_attention_class(type_: str | type[LayerAttention]) -> type[LayerAttention]:
+def layer_attention_class(type_: str | type[LayerAttention] | None) -> type[LayerAttention]:
     """Find a layer attention by its name (with or without the prefix ``mmkcla.``), or pass a class through.
 
     Raises:

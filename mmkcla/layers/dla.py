@@ -1,13 +1,14 @@
 """Dynamic Layer Attention (DLA), IJCAI 2024: MRLA whose memory is refreshed by a recurrent cell."""
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .base import State
+from .base import LayerAttention, State
 from .cache import Cache
 from .common import depthwise_value, global_average
 from .inspection import Call
@@ -38,7 +39,8 @@ class DynamicSharingUnit(nn.Module):
 
     def forward(self, pooled: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """All ``(B, C)``; returns the new hidden state and cell."""
-        dtype = self.input[0].weight.dtype
+        first: Any = self.input[0]  # the nn.Linear
+        dtype = first.weight.dtype
         with torch.autocast(pooled.device.type, enabled=False):
             gates = self.input(pooled.to(dtype)) + self.hidden(hidden.to(dtype))
         i, f, g = gates.to(cell.dtype).chunk(3, dim=-1)
@@ -70,10 +72,12 @@ class DLABaseState(NamedTuple):
         return cls(UnitState(hidden, cell), Cache.unpack(tuple(cache)))
 
 
-class _SharesUnit:
+class _SharesUnit(LayerAttention):
     """For layers of which a stage's first owns the modules that all of the stage use."""
 
     cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=16, reduction=4)
+    owner: tuple[_SharesUnit]
+    unit: DynamicSharingUnit  # the owner's
 
     @classmethod
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
@@ -82,12 +86,13 @@ class _SharesUnit:
 
         ``reduction`` is the DSU's: 4 for CIFAR, 16 for ImageNet, 20 for detection.
         """
-        layers = super().build_stage(channels, depth, **options)
+        stage = super().build_stage(channels, depth, **options)
+        layers = cast('Sequence[_SharesUnit]', stage)
         for name, module in cls.shared_modules(channels, reduction).items():
             layers[0].add_module(name, module)
         for layer in layers:
             layer.owner = (layers[0], )  # in a tuple it is not registered, and not in the state dict a second time
-        return layers
+        return stage
 
     @staticmethod
     def shared_modules(channels: int, reduction: int) -> dict[str, nn.Module]:
@@ -121,6 +126,9 @@ class DLALight(_SharesUnit, MRLALight):
         kwargs: of :class:`MRLALight`; ``reduction`` of :meth:`build_stage`.
     """
 
+    owner: tuple[DLALight]
+    excite: nn.Conv2d  # the owner's
+
     @staticmethod
     def shared_modules(channels: int, reduction: int) -> dict[str, nn.Module]:
         """The DSU and e."""
@@ -128,6 +136,7 @@ class DLALight(_SharesUnit, MRLALight):
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is a :class:`UnitState`."""
+        assert shortcut is not None
         pooled = global_average(x)
         after = self.step(pooled, state)
         owner = self.owner[0]
@@ -138,6 +147,7 @@ class DLALight(_SharesUnit, MRLALight):
     def past_factor(self, call: Call) -> Tensor:
         """λ (u + Σe), ``(B, C)``: what λ S' makes of a shift that is constant over the map, u held still, away from
         borders."""
+        assert call.shortcut is not None
         owner = self.owner[0]
         fresh, _ = owner.unit(global_average(call.shortcut), *self.unpack_unit(call.new_state))
         return self.past * (fresh + owner.excite.weight.sum((1, 2, 3)))

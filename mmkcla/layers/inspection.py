@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,15 @@ from torch import Tensor, nn
 from .common import global_average
 
 CARRY = 0  # the token of what was carried over from earlier layers as one
+Layer = TypeVar('Layer', bound=nn.Module)
 
 
 @dataclass
-class Call:
+class Call(Generic[Layer]):
     """One call of a :class:`LayerAttention`: what it was given and what it returned; the shapes are given there."""
 
     name: str
-    layer: nn.Module
+    layer: Layer
     x: Tensor
     state: tuple[Tensor, ...] | None
     shortcut: Tensor | None

@@ -97,7 +97,7 @@ class KCLA(LayerAttention):
         self.gate_key = _one_of('gate_key', gate_key, GATE_KEYS)
         self.norm_scale = head_channels ** -0.5 if scale_by_width else 1.
 
-        self.carry = None
+        self.carry: Carry | None = None
         if carry_channels is not None:
             self.carry = Carry(carry_channels, channels, self.num_heads, carry_stride, carry_bias, not share_carry_key,
                                self.norm_layer)
@@ -121,12 +121,12 @@ class KCLA(LayerAttention):
         if not isinstance(carry_blocks, (list, tuple)) or not all(isinstance(i, int) and i > 0 for i in carry_blocks):
             raise UserError(f'carry_blocks={carry_blocks!r}: a tuple of indices of blocks after a stage\'s first (0) '
                             'is wanted; the first carries by itself')
-        carries = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
+        carries: dict[int, dict[str, Any]] = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
         if carry_channels is not None:
             carries[0] = dict(carry_channels=carry_channels, carry_stride=carry_stride)
-        layers = nn.ModuleList(cls(channels, **carries.get(i, {}), **options) for i in range(depth))
+        layers = [cls(channels, **carries.get(i, {}), **options) for i in range(depth)]
         layers[0].opens_stage = True
-        return layers
+        return nn.ModuleList(layers)
 
     @torch.no_grad()
     def reset_own_parameters(self) -> None:
@@ -159,9 +159,9 @@ class KCLA(LayerAttention):
         slope, offset = self.shift.to(score.dtype)
         return log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
 
-    def _carried(self, before: KCLAState) -> KCLAState:
+    def _carried(self, carry: Carry, before: KCLAState) -> KCLAState:
         """The previous stage's mean as this stage's first token."""
-        mean, key = self.carry(before.mean, self.key)
+        mean, key = carry(before.mean, self.key)
         key = self._heads(key)
         return KCLAState(mean, self._weight(key, self.log_temperature.to(key.dtype)), key.flatten(1))
 
@@ -172,12 +172,13 @@ class KCLA(LayerAttention):
 
         before = None if state is None else KCLAState.unpack(state)
         if self.carry is not None and before is not None:
-            before = self._carried(before)
+            before = self._carried(self.carry, before)
         elif self.opens_stage:
             before = None
 
         accumulated = key
         if self.gate_key == 'accumulated' and before is not None:
+            assert before.key_sum is not None  # kept for this gate
             accumulated = key + self._heads(before.key_sum)
         score = self._score(query, accumulated)
         gate = self.head_mixing(score).sigmoid()
@@ -203,7 +204,7 @@ class KCLA(LayerAttention):
         """Each layer's own keys; see :meth:`LayerAttention.stage_keys`."""
         return own_keys(calls)
 
-    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+    def layer_shares(self, calls: Sequence[Call[KCLA]], position: int) -> Shares:
         """The softmax over layers: A_t = Σ share_i X_i (up to the factor z/(z + 1e-3), which the gate takes).
 
         From the recorded log z: α_t = 1 − exp(log z_{t−1} − log z_t), share_i = α_i Π_{j>i} (1 − α_j). The carry is one
@@ -214,8 +215,8 @@ class KCLA(LayerAttention):
         for i in range(start, position + 1):
             call = calls[i]
             log_z = KCLAState.unpack(call.new_state).log_z
-            if call.layer.carry is not None and call.state is not None:
-                before = call.layer._carried(KCLAState.unpack(call.state)).log_z
+            if (carry := call.layer.carry) is not None and call.state is not None:
+                before = call.layer._carried(carry, KCLAState.unpack(call.state)).log_z
                 tokens, weights = [CARRY], [torch.ones_like(log_z)]
             elif i == start:
                 before = torch.full_like(log_z, -torch.inf)
@@ -229,6 +230,7 @@ class KCLA(LayerAttention):
     def _recorded_score(self, call: Call) -> Tensor:
         pooled = global_average(call.x)
         key = self.key(pooled) if self.gate_key == 'current' else KCLAState.unpack(call.new_state).key_sum
+        assert key is not None
         return self._score(self._heads(self.query(pooled)), self._heads(key))
 
     def head_gates(self, call: Call) -> Tensor:
@@ -267,7 +269,7 @@ class Carry(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, num_heads: int, stride: int, bias: bool, own_key: bool,
                  norm_layer: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.conv = nn.Identity()
+        self.conv: nn.Module = nn.Identity()
         if in_channels != out_channels or stride != 1:
             if in_channels % num_heads:
                 raise UserError(f'{in_channels} channels of the previous stage cannot be carried in {num_heads} '
@@ -293,4 +295,5 @@ def _positive_range(temperature_range: tuple[float, float]) -> tuple[float, floa
     if not (isinstance(temperature_range, (list, tuple)) and len(temperature_range) == 2
             and all(isinstance(p, (int, float)) and 0 < p < math.inf for p in temperature_range)):
         raise UserError(f'temperature_range={temperature_range!r} must be two positive numbers')
-    return tuple(temperature_range)
+    first, last = temperature_range
+    return first, last

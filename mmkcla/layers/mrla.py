@@ -104,6 +104,7 @@ class MRLALight(LayerAttention):
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is empty."""
+        assert shortcut is not None
         return self.retrieve(x, global_average(x), shortcut), ()
 
     def retrieve(self, x: Tensor, pooled: Tensor, past: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class MRLALight(LayerAttention):
         pooled = global_average(call.x)
         return self._gate(self.query(pooled), self.key(pooled))
 
-    def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
+    def layer_shares(self, calls: Sequence[Call[MRLALight]], position: int) -> Shares:
         """Π_{j=i+1..t} λ_j per channel, 1 for the layer itself: the decay β of the papers.
 
         It has a sign and does not sum to 1; the gate of O_i's own term is not in it. With it O_i comes down the
@@ -153,7 +154,7 @@ class MRLALight(LayerAttention):
         Raises:
             UserError: for a norm without running statistics, whose factor depends on the map.
         """
-        norm = self.norm
+        norm: Any = self.norm  # of any class that has running statistics
         if getattr(norm, 'running_var', None) is None:
             raise UserError(f'the decay of {type(self).__name__} is known for batch norms with running statistics, and '
                             f'this one has a {type(norm).__name__}')

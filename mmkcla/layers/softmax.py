@@ -66,7 +66,7 @@ class SoftmaxLayerAttention(LayerAttention):
         return Shares(list(range(1, position + 2)), self._softmax(Cache.unpack(calls[position].new_state).vectors))
 
 
-def softmax_shares(query: Tensor, keys: Sequence[Tensor], head_channels: int) -> Tensor:
+def softmax_shares(query: Tensor, keys: list[Tensor] | tuple[Tensor, ...], head_channels: int) -> Tensor:
     """softmax over layers of ⟨Q, K_i⟩/√d per head: ``(B, C)`` and T of ``(B, C)`` to ``(T, B, G)``."""
     products = (query * torch.stack(keys)).unflatten(-1, (-1, head_channels)).sum(-1)
     return (products * head_channels ** -0.5).softmax(0)

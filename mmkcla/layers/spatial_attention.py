@@ -64,8 +64,8 @@ class SpatialAttention(nn.Module):
 
     def _zero(self) -> None:
         if self.zero_init:
-            nn.init.zeros_(self.reprojection.weight)
-            nn.init.zeros_(self.reprojection.bias)
+            for parameter in self.reprojection.parameters():
+                nn.init.zeros_(parameter)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew: torch's start of convolutions, and zero where ``zero_init`` says so."""
