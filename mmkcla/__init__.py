@@ -1,15 +1,15 @@
-"""mmkcla: layer attention (KCLA and the methods it is compared with) for OpenMMLab.
+"""mmkcla: layer attention (KCLA and the compared methods) for OpenMMLab.
 
-Importing this package imports no OpenMMLab library and not torch: its parts (``mmkcla.layers``, ``mmkcla.models``, …)
-are imported when they are first used. mmengine finds the registries (:mod:`mmkcla.registry`) when a config says
-``type='mmkcla.…'``.
+``import mmkcla`` imports neither torch nor any OpenMMLab library. The subpackages (``mmkcla.layers``,
+``mmkcla.models``, …) are imported on first use. mmengine finds the registries (:mod:`mmkcla.registry`) when a config
+contains ``type='mmkcla.…'``.
 """
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
 
-if TYPE_CHECKING:  # what ``__getattr__`` imports when it is first used
+if TYPE_CHECKING:  # imported lazily by ``__getattr__``
     from . import analysis as analysis
     from . import checkpoint as checkpoint
     from . import convert as convert
@@ -31,9 +31,10 @@ __all__ = ['__version__', 'config_file', 'register_all_modules', 'use_torchvisio
 
 
 def use_torchvision_ops() -> bool:
-    """Let torchvision stand in for mmcv's compiled operators where they are missing (for notebooks; tools do it).
+    """Replace mmcv's compiled operators by those of torchvision if they are missing.
 
-    Call it before importing ``mmdet``. Returns True if the stand-in is active, False if a compiled mmcv is used.
+    The commands do this automatically; in a notebook or script, call it before importing ``mmdet``. Returns True if the
+    replacement is active, False if a compiled mmcv is used.
     """
     from .ops import install
     return install()
@@ -46,9 +47,9 @@ def config_file(name: str) -> str:
 
 
 def register_all_modules() -> None:
-    """Register everything of this package at once, in place of mmengine's import on demand.
+    """Register all modules of this package at once, instead of mmengine's import on demand.
 
-    The stand-in for mmcv's operators is installed first (:func:`use_torchvision_ops`).
+    mmcv's operators are replaced first if they are missing (:func:`use_torchvision_ops`).
     """
     use_torchvision_ops()
     from . import registry

@@ -1,4 +1,4 @@
-"""Public import path of reading checkpoints and matching them with a model; the code is in :mod:`mmkcla.weights`."""
+"""Public API for loading checkpoints and matching them with a model, implemented in :mod:`mmkcla.weights`."""
 from .weights.matching import LoadReport, compare, load_matching, require, state_dict_for
 from .weights.reading import fetch_state_dict, read_checkpoint, state_dict_of
 

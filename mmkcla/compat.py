@@ -1,6 +1,6 @@
-"""Versions of the host libraries that were tested, and public names that have moved.
+"""Tested versions of the host libraries, and public names that have moved.
 
-No version is refused: both lines of OpenMMLab (the original and onedl, same import names) are used as installed.
+No version is refused: both lines of OpenMMLab (original and onedl, with the same import names) are used as installed.
 """
 import importlib
 import re
@@ -8,7 +8,7 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-# import name: (first version that should work, last minor version that was tested)
+# import name: (oldest version that should work, newest tested minor version)
 TESTED = {
     'torch': ('2.1', '2.14'),
     'mmengine': ('0.10.4', '0.10'),
@@ -26,14 +26,14 @@ DISTRIBUTIONS = {
 }
 
 
-# module: {public name: the module where it is now}
+# module: {public name: its new module}
 MOVED = {
     'mmkcla.evaluation': dict.fromkeys(('StereoMetric', 'stereo_counts', 'stereo_scores'), 'mmkcla.stereo.metric'),
 }
 
 
 def moved(module: str, name: str) -> Any:
-    """A public name from where it has moved to, with a ``DeprecationWarning``; for ``__getattr__`` of ``module``.
+    """Return a moved public name with a ``DeprecationWarning``; for ``__getattr__`` of ``module``.
 
     Raises:
         AttributeError: ``module`` never had that name.
@@ -46,7 +46,7 @@ def moved(module: str, name: str) -> Any:
 
 
 def version_notes(modules: dict[str, ModuleType]) -> list[str]:
-    """One line for each of ``modules`` (import name: module) whose ``__version__`` is outside the tested range."""
+    """Return one line for each of ``modules`` (import name: module) with a version outside of the tested range."""
     notes = []
     for name, module in modules.items():
         if name not in TESTED:
@@ -57,9 +57,9 @@ def version_notes(modules: dict[str, ModuleType]) -> list[str]:
         if not number:
             continue
         if number < _numbers(first):
-            notes.append(f'{name} {version} is older than the {first} this package needs; it may not work')
+            notes.append(f'{name} {version} is older than {first}, the oldest supported version; it may not work')
         elif number[:2] > _numbers(last):
-            notes.append(f'{name} {version} is newer than the last tested one ({last})')
+            notes.append(f'{name} {version} is newer than the newest tested version ({last})')
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Public import path of the conversion of weights; the code is in :mod:`mmkcla.weights.convert`."""
+"""Public API for converting weights, implemented in :mod:`mmkcla.weights.convert`."""
 from .weights.convert import (
     CARRIES,
     CLASSIFIER_SOURCES,

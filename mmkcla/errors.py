@@ -1,9 +1,10 @@
-"""The error for people: one line that says what is wrong, with the value, and what to do."""
+"""The exception for errors that the user can fix."""
 
 
 class UserError(ValueError):
-    """Something the user can mend: bad data, a bad config value, a checkpoint that does not fit.
+    """An error that the user can fix: invalid data, an invalid config value, a checkpoint that does not fit.
 
-    The command line prints its message alone, without a stack of library frames, and exits with code 2. The message
-    is one line. It takes a single string, so that it survives the way back from a data-loader worker.
+    The message is one line: what is wrong, with the value, and what to do. The command line prints only the message,
+    without a traceback, and exits with code 2. The only argument is a string, so that the exception can be passed back
+    from a data-loader worker.
     """

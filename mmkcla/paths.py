@@ -1,4 +1,4 @@
-"""Where the package's own files are: the configs that ship with it."""
+"""Find the configs shipped with the package."""
 import difflib
 from pathlib import Path
 
@@ -8,17 +8,17 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def configs_root() -> Path | None:
-    """The folder of the shipped configs: ``mmkcla/.mim/configs`` of a wheel, ``configs`` of a checkout, else None."""
+    """Return the folder of shipped configs: ``mmkcla/.mim/configs`` in a wheel, ``configs`` in a checkout, or None."""
     return next((path for path in (_PACKAGE / '.mim' / 'configs', _PACKAGE.parent / 'configs') if path.is_dir()), None)
 
 
 def find_config(name: str) -> Path:
-    """Resolve a config: a path as given, else a path under :func:`configs_root`, else the name of one of its files.
+    """Resolve a config: an existing path, else a path below :func:`configs_root`, else the name of a file in it.
 
-    The suffix ``.py`` may be left out.
+    The suffix ``.py`` may be omitted.
 
     Raises:
-        UserError: there is no such config (close names are listed), or the name fits several.
+        UserError: the config does not exist (similar names are listed), or the name is ambiguous.
     """
     given = Path(name)
     spellings = [given] if given.suffix in ('.py', '.json', '.yaml', '.yml') else [given, given.with_name(
@@ -38,7 +38,7 @@ def find_config(name: str) -> Path:
             choices = ', '.join(str(candidate.relative_to(root)) for candidate in same_name)
             raise UserError(f'config {name!r} is ambiguous: {choices}')
     if given.is_dir():
-        raise UserError(f'config {name} is a folder; name a .py file in it')
+        raise UserError(f'config {name} is a folder; give a .py file')
     raise UserError(f'no config {name!r}{_near(spellings[-1], shipped, root)}')
 
 
@@ -65,7 +65,7 @@ def config_file(name: str) -> str:
 
 
 def _near(wanted: Path, shipped: list[Path], root: Path | None) -> str:
-    """What to offer in place of a config that is not there."""
+    """Suggest similar configs, or list the searched folders."""
     beside = sorted(wanted.parent.glob('*.py')) if wanted.parent.is_dir() else []
     names = {path.name: str(path.relative_to(root)) for path in shipped}
     names |= {path.name: str(path) for path in beside}

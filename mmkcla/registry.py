@@ -1,7 +1,7 @@
 """The registries of scope ``mmkcla``, children of mmengine's roots.
 
-mmengine imports this module by itself when a config says ``type='mmkcla.…'``; so it may import nothing but mmengine
-(an ImportError here would surface as "not in the registry"). The modules that register are named in ``locations``.
+mmengine imports this module when a config contains ``type='mmkcla.…'``. It must import nothing but mmengine, since an
+ImportError here would appear as "not in the registry". The modules that register are listed in ``locations``.
 """
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
@@ -15,7 +15,7 @@ DATASETS = Registry('dataset', parent=MMENGINE_DATASETS, scope='mmkcla',
                     locations=['mmkcla.datasets.registration', 'mmkcla.stereo.dataset'])
 TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms', 'mmkcla.stereo.transforms'])
-# checks of data sets before a run (mmkcla.datasets.check), by the name of the data set's class
+# data checks before a run (mmkcla.datasets.check), by class name of the data set
 DATA_CHECKS = Registry('data check', scope='mmkcla',
                        locations=['mmkcla.datasets.detection.check', 'mmkcla.datasets.segmentation.check'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])

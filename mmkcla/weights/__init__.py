@@ -1,1 +1,1 @@
-"""Weights: reading files safely, matching them with a model, converting those of other projects."""
+"""Weights: safe loading, matching with a model, and conversion from other projects."""

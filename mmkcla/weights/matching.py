@@ -1,4 +1,4 @@
-"""How a state dict fits a model, and loading what fits."""
+"""Compare a state dict with a model, and load the matching entries."""
 from __future__ import annotations
 
 import os
@@ -15,7 +15,7 @@ from .reading import state_dict_of
 
 
 def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """As :func:`state_dict_of`; a neck's weights go to the part of ``model``'s list of necks that they are of.
+    """Like :func:`state_dict_of`, but map the weights of a single neck to the matching neck of a list of necks.
 
     A checkpoint of a detector with an FPN has ``neck.X``; with ``neck=[dict(type='FPN', …), …]`` the FPN is
     ``neck.0.X``.
@@ -32,7 +32,7 @@ def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str,
 
 @dataclass
 class LoadReport:
-    """How a state dict fits a module, by names of its parameters and buffers."""
+    """Result of comparing a state dict with a module: names of parameters and buffers."""
 
     matched: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -41,11 +41,11 @@ class LoadReport:
 
     @property
     def complete(self) -> bool:
-        """Everything the model has came from the checkpoint, and nothing was left over."""
+        """Whether the state dict and the model have the same entries, with equal shapes."""
         return not (self.missing or self.unexpected or self.mismatched)
 
     def summary(self) -> str:
-        """One line: the four counts, and the first names of what did not fit."""
+        """Return one line: the four counts, and the first names of entries that do not match."""
         counts = (f'{len(self.matched)} matched, {len(self.missing)} missing, {len(self.unexpected)} unexpected, '
                   f'{len(self.mismatched)} mismatched in shape')
         firsts = [f'{kind}: {listed(getattr(self, kind))}' for kind in ('missing', 'unexpected', 'mismatched')
@@ -54,8 +54,8 @@ class LoadReport:
 
 
 def compare(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
-    """Say how ``state_dict`` fits ``model``, without loading it. BN step counters, which old files lack, do not count
-    as missing; names the checkpoint stores twice for a wrapper do not count twice."""
+    """Compare ``state_dict`` with ``model`` without loading it. BN step counters, which old files lack, are not
+    reported as missing."""
     ours = model.state_dict()
     report = LoadReport()
     for name, tensor in ours.items():
@@ -69,20 +69,20 @@ def compare(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
 
 
 def load_matching(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
-    """Load what fits by name and shape; the report says what did not."""
+    """Load the entries that match by name and shape; return the report."""
     report = compare(model, state_dict)
     model.load_state_dict({name: state_dict[name] for name in report.matched}, strict=False)
     return report
 
 
 def require(report: LoadReport, required: str, filename: str | os.PathLike, hint: str = '') -> None:
-    """Refuse a checkpoint that fills less of the model than ``required`` (``'all'`` or ``'some'``).
+    """Refuse a checkpoint that covers less of the model than ``required`` (``'all'`` or ``'some'``).
 
     Raises:
-        UserError: with the four counts and first names of what differs, and ``hint`` on what to do.
+        UserError: it does; with the four counts, the first names that differ, and ``hint``.
     """
     if not report.matched:
         raise UserError(f'checkpoint {filename} has nothing in common with the model of the config '
-                        f'({report.summary()}); is it for another model?')
+                        f'({report.summary()}); check that it belongs to this model')
     if required == 'all' and not report.complete:
-        raise UserError(f'checkpoint {filename} fits the model of the config only in part ({report.summary()}){hint}')
+        raise UserError(f'checkpoint {filename} fits the model of the config only partially ({report.summary()}){hint}')

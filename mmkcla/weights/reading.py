@@ -1,4 +1,4 @@
-"""Reading checkpoints without running code from them."""
+"""Load checkpoints without running code from them."""
 from __future__ import annotations
 
 import pickle
@@ -17,12 +17,13 @@ from .plain import plain_globals
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a ``.pth``/``.pt``/``.pth.tar`` or ``.safetensors`` file on the CPU without running code from it.
+    """Load a ``.pth``/``.pt``/``.pth.tar`` or ``.safetensors`` file to the CPU without running code from it.
 
-    Pickles may hold tensors, plain containers and what mmengine's own checkpoints hold; anything else is refused.
+    Pickles may contain tensors, plain containers and the objects in mmengine's own checkpoints; anything else is
+    refused.
 
     Raises:
-        UserError: if the file is missing, truncated, no checkpoint, or wants to run code.
+        UserError: the file is missing, truncated or not a checkpoint, or loading it would run code.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -38,15 +39,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         with _allowing(_allowed_globals()):
             checkpoint = torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as error:  # a broken file can raise anything
+    except Exception as error:  # a damaged file can raise anything
         raise UserError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, Mapping):
-        raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, not a dictionary of weights')
+        raise UserError(f'checkpoint {path} contains a {type(checkpoint).__name__}, not a dictionary of weights')
     return dict(checkpoint)
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    """Why torch did not load the file, in one line, without its advice to trust the file."""
+    """Return in one line why torch did not load the file, without its advice to trust the file."""
     if isinstance(error, PermissionError):
         return f'checkpoint {path} cannot be read: {error.strerror}'
     with open(path, 'rb') as file:
@@ -54,15 +55,15 @@ def _unreadable(path: Path, error: Exception) -> str:
     text = str(error)
     wanted = re.search(r'GLOBAL (\S+)|(?:function|but got) <([^>]+)>', text)
     if wanted or (re.match(rb'PK|\x80[\2-\5]', head) and 'Unsupported operand' in text):
-        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle of another protocol than torch writes'
-        return (f'checkpoint {path} holds more than weights ({wanted}); it is refused, since loading it could run '
-                'code. Save its state_dict alone, where you trust it')
+        wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle protocol that torch does not write'
+        return (f'checkpoint {path} contains more than weights ({wanted}); it is refused, since loading it could run '
+                'code. If you trust it, save only its state_dict')
     if not head:
-        reason = 'it is empty'
+        reason = 'the file is empty'
     elif re.fullmatch(rb'[\t\r\n -~]+', head):
-        reason = f'it starts with {head.decode().splitlines()[0]!r}'
+        reason = f'the file starts with {head.decode().splitlines()[0]!r}'
     elif isinstance(error, (EOFError, OSError)):  # OSError: a seek beyond the end
-        reason = 'it ends too early'
+        reason = 'the file ends too early'
     else:
         text = text.rpartition('WeightsUnpickler error:')[2]
         reason = _first_sentence(text or type(error).__name__)
@@ -72,12 +73,12 @@ def _unreadable(path: Path, error: Exception) -> str:
 def _allowing(names: list[Any]) -> AbstractContextManager:
     if not hasattr(torch.serialization, 'safe_globals'):  # torch before 2.5
         return nullcontext()
-    others = torch.serialization.get_safe_globals()  # leaving the context would take away what others allowed
+    others = torch.serialization.get_safe_globals()  # leaving the context would remove entries added by others
     return torch.serialization.safe_globals([name for name in names if name not in others])
 
 
 def _allowed_globals() -> list[Any]:
-    """What mmengine writes beside weights: numpy numbers and arrays of numbers, and log histories."""
+    """Globals in mmengine checkpoints besides weights: numpy scalars and numeric arrays, and log histories."""
     import numpy as np
     core = getattr(np, '_core', None) or np.core
     allowed = [np.ndarray, np.dtype, *{type(np.dtype(code)) for code in '?bhilqBHILQefdU'}]
@@ -92,7 +93,7 @@ def _allowed_globals() -> list[Any]:
         return allowed
 
     def statistic(owner: Any, name: str) -> Any:
-        """What a history needs of ``getattr``: its four statistics, and nothing else."""
+        """Restricted ``getattr`` for log histories: only their four statistics."""
         if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
             raise pickle.UnpicklingError('Trying to load unsupported GLOBAL builtins.getattr')
         return getattr(owner, name)
@@ -101,7 +102,7 @@ def _allowed_globals() -> list[Any]:
 
 
 def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` under the name that a pickle has for it."""
+    """Wrap ``function`` under the name that a pickle uses for it."""
     def call(*args: Any) -> Any:
         return function(*args)
 
@@ -110,17 +111,17 @@ def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[...
 
 
 def _first_sentence(error: Exception | str) -> str:
-    """The first line of an error, up to its first full stop."""
+    """Return the first line of an error, up to the first full stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].split('. ')[0][:160]
 
 
 def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights in a checkpoint: under ``state_dict``, ``model``, else ``model_ema`` or ``state_dict_ema``, else
-    bare; a leading ``module.`` is taken off.
+    """Return the weights of a checkpoint: under ``state_dict``, ``model``, ``model_ema`` or ``state_dict_ema`` (in this
+    order), else at the top level. A leading ``module.`` is removed from the names.
 
     Raises:
-        UserError: if there are none, or one is there twice.
+        UserError: there are no weights, or a name occurs twice.
     """
     places = ('state_dict', 'model', 'model_ema', 'state_dict_ema')
     weights = next((checkpoint[key] for key in places if isinstance(checkpoint.get(key), Mapping)), checkpoint)
@@ -129,34 +130,34 @@ def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(value, Tensor):
             bare = str(name).removeprefix('module.')
             if bare in found:
-                raise UserError(f'the checkpoint holds {bare!r} twice, with and without \'module.\'')
+                raise UserError(f'the checkpoint contains {bare!r} twice, with and without \'module.\'')
             found[bare] = value
     if not found:
-        raise UserError('the checkpoint holds no weights; its keys are: '
+        raise UserError('the checkpoint contains no weights; its keys are: '
                         + (', '.join(map(str, list(checkpoint)[:8])) or '(none)'))
     return found
 
 
 def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
-    """The weights a config's ``Pretrained`` names: a local file (read safely) or an address mmengine knows
+    """Load the weights of a ``Pretrained`` entry: a local file (loaded safely) or a URL that mmengine supports
     (``torchvision://``, ``open-mmlab://``, ``https://``).
 
     Args:
-        source: file or address.
-        prefix: take the entries below it, and take it off.
+        source: file or URL.
+        prefix: return only the entries with this prefix, and remove it from their names.
 
     Raises:
-        UserError: if the file cannot be read or fetched, or nothing stands below the prefix.
+        UserError: the file cannot be read or downloaded, or no entry has the prefix.
     """
     if '://' in str(source):
         from mmengine.runner import CheckpointLoader
         try:
             checkpoint = CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
         except KeyError as error:
-            raise UserError(f'checkpoint {source}: there is no model of the name {error}') from error
-        except OSError as error:  # of which urllib's errors are
-            raise UserError(f'checkpoint {source} cannot be fetched ({_first_sentence(error)}); without a network, put '
-                            'the path of a copy in its place') from error
+            raise UserError(f'checkpoint {source}: unknown model name {error}') from error
+        except OSError as error:  # includes the errors of urllib
+            raise UserError(f'checkpoint {source} cannot be downloaded ({_first_sentence(error)}); without network '
+                            'access, use the path of a local copy') from error
     else:
         checkpoint = read_checkpoint(source)
     weights = state_dict_of(checkpoint)
@@ -165,13 +166,13 @@ def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str,
     prefix = prefix if prefix.endswith('.') else prefix + '.'
     below = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     if not below:
-        raise UserError(f'checkpoint {source} has no entry below prefix {prefix!r}; its entries start with: '
+        raise UserError(f'checkpoint {source} has no entry with the prefix {prefix!r}; its entries start with: '
                         + ', '.join(sorted({name.split(".")[0] for name in weights})[:8]))
     return below
 
 
 def download(address: str) -> str:
-    """A local copy of an http address in torch's cache (fetched once, by the first process); a path as it is."""
+    """Download an http(s) URL to torch's cache (once, on rank 0) and return its path; return paths unchanged."""
     if not address.startswith(('http://', 'https://')):
         return address
     from mmengine.dist import barrier, is_main_process

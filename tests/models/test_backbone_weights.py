@@ -279,7 +279,7 @@ def test_prefix(prefix, tmp_path):
     net = build(init_cfg={**init_cfg, 'prefix': prefix})
     net.init_weights()
     assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in plain.state_dict().items())
-    with pytest.raises(UserError, match="no entry below prefix 'encoder.'; its entries start with: backbone, fc, head"):
+    with pytest.raises(UserError, match="no entry with the prefix 'encoder.'; its entries start with: backbone, fc"):
         build(init_cfg={**init_cfg, 'prefix': 'encoder.'}).init_weights()
 
 

@@ -148,7 +148,7 @@ def test_hostile_pickle_runs_nothing(tmp_path, protocol, zipped):
     if protocol == 0:  # text, to all appearances
         refusal(path, 'is truncated or not a checkpoint')
     else:
-        refusal(path, 'holds more than weights .*it is refused, since loading it could run code')
+        refusal(path, 'contains more than weights .*it is refused, since loading it could run code')
     assert not (tmp_path / 'marker').exists()
     if zipped is None:
         pickle.loads(path.read_bytes())
@@ -167,13 +167,13 @@ def test_attribute_access_stays_closed_after_reading(tmp_path):
                 return getattr, (owner, name)
 
         torch.save({'a': Reaching()}, path)
-        refusal(path, r'holds more than weights \(builtins.getattr\); it is refused')
+        refusal(path, r'contains more than weights \(builtins.getattr\); it is refused')
 
 
 def test_whole_modules_are_refused_by_name(tmp_path):
     torch.save(nn.Linear(1, 1), path := tmp_path / 'net.pth')
-    message = refusal(path, r'holds more than weights \(torch.nn.modules.linear.Linear\); it is refused')
-    assert message.endswith('Save its state_dict alone, where you trust it')
+    message = refusal(path, r'contains more than weights \(torch.nn.modules.linear.Linear\); it is refused')
+    assert message.endswith('If you trust it, save only its state_dict')
 
 
 @pytest.mark.parametrize('zipped', [True, False])
@@ -209,10 +209,10 @@ def test_damaged_bytes_never_end_in_another_error(tmp_path):
 
 
 @pytest.mark.parametrize(('content', 'reason'), [
-    (b'', 'it is empty'),
-    (b'hello world\nand more', "it starts with 'hello world'"),
-    (b'<!DOCTYPE html><html><head>', "it starts with '<!DOCTYPE html><html><head>'"),
-    (b'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n', "it starts with 'version https://git-lfs.github."),
+    (b'', 'the file is empty'),
+    (b'hello world\nand more', "the file starts with 'hello world'"),
+    (b'<!DOCTYPE html><html><head>', "the file starts with '<!DOCTYPE html><html><head>'"),
+    (b'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n', "the file starts with 'version https://git-lfs."),
     (bytes(range(128, 256)), 'Unsupported operand 130'),
     (b'\x89PNG\r\n\x1a\n', 'Unsupported operand 80'),
 ])
@@ -242,12 +242,12 @@ def test_unreadable_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize('content', [torch.zeros(3), [torch.zeros(3)]])
 def test_not_a_dictionary(tmp_path, content):
     torch.save(content, path := tmp_path / 'net.pth')
-    refusal(path, f'holds a {type(content).__name__}, not a dictionary of weights')
+    refusal(path, f'contains a {type(content).__name__}, not a dictionary of weights')
 
 
 @pytest.mark.parametrize('checkpoint', [{'epoch': 1, 'args': 2}, {'state_dict': {}, 'meta': {}}, {}])
 def test_no_weights(checkpoint):
-    with pytest.raises(UserError, match='the checkpoint holds no weights; its keys are: ' + ', '.join(checkpoint)):
+    with pytest.raises(UserError, match='the checkpoint contains no weights; its keys are: ' + ', '.join(checkpoint)):
         state_dict_of(checkpoint)
 
 
@@ -260,7 +260,7 @@ def test_prefix(tmp_path, prefix):
     torch.save({'state_dict': {**whole, 'backbones.x': torch.zeros(1), 'head.fc': torch.zeros(1)}},
                path := tmp_path / 'net.pth')
     assert same(fetch_state_dict(path, prefix), weights)
-    with pytest.raises(UserError, match=r"net.pth has no entry below prefix 'neck\.'; its entries start with: "
+    with pytest.raises(UserError, match=r"net.pth has no entry with the prefix 'neck\.'; its entries start with: "
                        'backbone, backbones, head'):
         fetch_state_dict(path, 'neck')
 
@@ -277,9 +277,9 @@ def test_addresses_go_to_mmengine(monkeypatch):
 
     monkeypatch.setattr(CheckpointLoader, 'load_checkpoint', fetch)
     assert same(fetch_state_dict('torchvision://resnet50'), weights)
-    with pytest.raises(UserError, match="torchvision://none: there is no model of the name 'none'"):
+    with pytest.raises(UserError, match="torchvision://none: unknown model name 'none'"):
         fetch_state_dict('torchvision://none')
-    with pytest.raises(UserError, match='https://far/net.pth cannot be fetched .*no route.*put the path of a copy'):
+    with pytest.raises(UserError, match='https://far/net.pth cannot be downloaded .*no route.*use the path of a local'):
         fetch_state_dict('https://far/net.pth')
 
 

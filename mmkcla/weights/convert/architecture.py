@@ -1,4 +1,4 @@
-"""The network that converted weights are of, told from their names and shapes."""
+"""Infer the architecture of converted weights from their names and shapes."""
 from __future__ import annotations
 
 import re
@@ -10,29 +10,29 @@ from torch import Tensor
 from ...errors import UserError
 from ...layers import layer_attention_class
 
-# attention of a source's method, with what differs from our defaults and cannot be told from the weights
+# attention type of each method, and options that differ from our defaults and cannot be inferred from the weights
 _TYPES = {'kcla': 'KCLA', 'mrla-light': 'MRLALight', 'mrla-base': 'MRLABase', 'softmax': 'SoftmaxLayerAttention',
           'dla-light': 'DLALight'}
-_OPTIONS = {'imagenet-mrla-base': dict(head_channels=16)}  # the released network's heads
+_OPTIONS = {'imagenet-mrla-base': dict(head_channels=16)}  # heads of the released network
 _STAGE = 'backbone.layer{}.0.'
-# blocks of each stage, by kind of block (bottleneck or basic) and depth
+# blocks per stage, by (bottleneck, depth)
 DEPTHS = {(False, 18): (2, 2, 2, 2), (False, 34): (3, 4, 6, 3), (True, 50): (3, 4, 6, 3), (True, 101): (3, 4, 23, 3),
           (True, 152): (3, 8, 36, 3)}
 
 
 def backbone_config(state_dict: Mapping[str, Tensor], source: str) -> dict[str, Any]:
-    """The arguments of the backbone that converted weights of ``source`` are of.
+    """Return the arguments of the backbone that converted weights belong to.
 
-    Widths, depth, stem, head width of KCLA and reduction of DLA are read from the shapes; the head width of the other
-    methods leaves no trace in the weights and is the released code's. Weights of a plain ResNet get a KCLA that starts
-    at nothing (``layer_scale_init=0.``).
+    Widths, depth, stem, head width of KCLA and reduction of DLA are inferred from the shapes. The head width of the
+    other methods cannot be inferred; it is that of the released code. Weights of a plain ResNet get a KCLA that has no
+    effect at the start (``layer_scale_init=0.``).
 
     Args:
-        state_dict: a whole network in our names.
-        source: where it is from.
+        state_dict: weights of a whole network, in our names.
+        source: origin of the weights.
 
     Raises:
-        UserError: if no ResNet has these numbers of blocks, or what tells them is missing.
+        UserError: no ResNet has these numbers of blocks, or a required entry is missing.
     """
     blocks = _blocks(state_dict)
     bottleneck = 'backbone.layer1.0.conv3.weight' in state_dict
@@ -43,7 +43,7 @@ def backbone_config(state_dict: Mapping[str, Tensor], source: str) -> dict[str, 
         config['depth'] = sum(blocks) * (3 if bottleneck else 2) + 2
         width = 16
         if len(blocks) != 3 or len(set(blocks)) != 1:
-            raise UserError(f'{source}: a CIFAR ResNet has three stages of as many blocks; the file has {blocks}')
+            raise UserError(f'{source}: a CIFAR ResNet has three stages of equal length; the file has {blocks} blocks')
     else:
         config['depth'] = _depth(blocks, bottleneck)
     deep = 'backbone.stem.0.conv.weight' in state_dict
@@ -66,13 +66,13 @@ def backbone_config(state_dict: Mapping[str, Tensor], source: str) -> dict[str, 
 
 def classifier_config(state_dict: Mapping[str, Tensor], backbone: Mapping[str, Any], source: str,
                       num_classes: int | None = None) -> dict[str, Any]:
-    """mmpretrain's ``ImageClassifier`` around ``backbone``; without neck and head if ``state_dict`` has no classifier.
+    """Return the config of mmpretrain's ``ImageClassifier``; without neck and head if there is no classifier.
 
     Args:
-        state_dict: in our names.
-        backbone: of :func:`backbone_config`.
-        source: where it is from.
-        num_classes: as expected; default: what the file has.
+        state_dict: weights in our names.
+        backbone: arguments from :func:`backbone_config`.
+        source: origin of the weights.
+        num_classes: expected number of classes; default: that of the file.
     """
     model = dict(type='ImageClassifier', backbone=dict(backbone))
     head = state_dict.get('head.fc.weight')
@@ -85,14 +85,14 @@ def classifier_config(state_dict: Mapping[str, Tensor], backbone: Mapping[str, A
 
 
 def layer_options(state_dict: Mapping[str, Tensor], carry: str) -> dict[str, Any]:
-    """The arguments of the :class:`~mmkcla.layers.KCLA` that a converted layer is of.
+    """Return the arguments of the :class:`~mmkcla.layers.KCLA` that a converted layer belongs to.
 
     Args:
-        state_dict: one layer in our names.
-        carry: as of :func:`~mmkcla.convert.convert_reference`.
+        state_dict: weights of one layer, in our names.
+        carry: see :func:`~mmkcla.convert.convert_reference`.
 
     Raises:
-        UserError: if it is not a whole layer.
+        UserError: a required entry is missing.
     """
     channels, heads = _shape(state_dict, 'value.weight', 4)[0], _shape(state_dict, 'log_temperature', 1)[0]
     options = dict(channels=channels, head_channels=channels // heads)
@@ -106,7 +106,7 @@ def layer_options(state_dict: Mapping[str, Tensor], carry: str) -> dict[str, Any
 
 
 def _blocks(state_dict: Mapping[str, Tensor]) -> tuple[int, ...]:
-    """Number of blocks of each stage."""
+    """Return the number of blocks of each stage."""
     found: dict[int, set[int]] = {}
     for name in state_dict:
         if match := re.match(r'backbone\.layer(\d+)\.(\d+)\.', name):
@@ -115,29 +115,29 @@ def _blocks(state_dict: Mapping[str, Tensor]) -> tuple[int, ...]:
 
 
 def _widths(state_dict: Mapping[str, Tensor]) -> list[int]:
-    """Output channels of each stage."""
+    """Return the output channels of each stage."""
     last = 'conv3' if 'backbone.layer1.0.conv3.weight' in state_dict else 'conv2'
     return [_shape(state_dict, f'{_STAGE.format(stage + 1)}{last}.weight', 4)[0]
             for stage in range(len(_blocks(state_dict)))]
 
 
 def _shape(state_dict: Mapping[str, Tensor], name: str, ndim: int) -> tuple[int, ...]:
-    """Of an entry without which the network cannot be told."""
+    """Return the shape of an entry that is required to infer the network."""
     if name not in state_dict:
-        raise UserError(f'the file lacks {name} (in our names); it is not the whole of its network')
+        raise UserError(f'the file lacks {name} (in our names); it does not contain the whole network')
     shape = tuple(state_dict[name].shape)
     if len(shape) != ndim or 0 in shape:
-        raise UserError(f'{name} (in our names) is of shape {shape}, which no such network has')
+        raise UserError(f'{name} (in our names) has the invalid shape {shape}')
     return shape
 
 
 def _depth(blocks: tuple[int, ...], bottleneck: bool) -> int:
-    depth = sum(blocks) * (3 if bottleneck else 2) + 2  # a stem and a classifier beside the blocks' convolutions
+    depth = sum(blocks) * (3 if bottleneck else 2) + 2  # stem and classifier in addition to the blocks
     if DEPTHS.get((bottleneck, depth)) == blocks:
         return depth
     kind = 'bottleneck' if bottleneck else 'basic'
     raise UserError(f'no ResNet of {", ".join(str(depth) for _, depth in DEPTHS)} layers has {blocks} {kind} blocks; '
-                    'name the network with --config')
+                    'use --config to define the network')
 
 
 def _attention_config(state_dict: Mapping[str, Tensor], source: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How converted weights fit the network that they are for."""
+"""Compare converted weights with their target network."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,15 +16,16 @@ COUNTER = 'num_batches_tracked'
 
 @dataclass
 class Fit:
-    """By our names: what of the network came from the file and what did not.
+    """Comparison of converted weights with a network; all names are ours.
 
     Attributes:
-        matched: equal in name and shape.
-        kept: the network's that a plain ResNet cannot have, the layer attentions above all; they keep their start.
-        missing: the network's that the file should have.
-        unexpected: the file's that the network does not have.
-        mismatched: of different shapes, each with the file's and the network's.
-        unchecked: the file's that belong to no part of what was built to compare with (a detector's neck and heads).
+        matched: entries with equal name and shape.
+        kept: entries of the network that a plain ResNet cannot contain, mainly layer attentions; they keep their
+            initial values.
+        missing: entries of the network that the file should contain.
+        unexpected: entries of the file that the network does not have.
+        mismatched: entries with different shapes; each maps to a description with both shapes.
+        unchecked: entries of the file for parts that were not built for the comparison (neck and heads of a detector).
     """
 
     matched: list[str] = field(default_factory=list)
@@ -36,29 +37,29 @@ class Fit:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing but what is ``kept`` or ``unchecked`` is left over on either side."""
+        """Whether all entries match, except those ``kept`` or ``unchecked``."""
         return bool(self.matched) and not (self.missing or self.unexpected or self.mismatched)
 
     @property
     def lost(self) -> list[str]:
-        """What would not load and is not written: ``unexpected`` and ``mismatched``."""
+        """Entries that are not written, since they would not load: ``unexpected`` and ``mismatched``."""
         return [*self.unexpected, *self.mismatched]
 
     def problems(self) -> str:
-        """In one line, for a fit that is not complete."""
+        """Describe in one line why the fit is not complete."""
         parts = [f'{len(names)} {kind} ({listed(names)})' for kind, names in (
             ('missing', self.missing), ('unexpected', self.unexpected),
             ('mismatched in shape', list(self.mismatched.values()))) if names]
-        return '; '.join(parts) or 'nothing of it fits'
+        return '; '.join(parts) or 'no entry matches'
 
 
 def fit_of(state_dict: StateDict, network: nn.Module, source: str) -> Fit:
     """Compare converted weights with a network; nothing is loaded.
 
     Args:
-        state_dict: in our names.
-        network: built, its names as of a whole model (``backbone.…``) or of a bare layer.
-        source: where the weights are from; those of plain ResNets may lack attentions, necks and heads.
+        state_dict: converted weights.
+        network: a whole model (names start with ``backbone.``) or a single layer.
+        source: origin of the weights; plain ResNets may lack attentions, necks and heads.
     """
     ours = network.state_dict()
     parts = {name.split('.')[0] for name in ours}
@@ -74,10 +75,10 @@ def fit_of(state_dict: StateDict, network: nn.Module, source: str) -> Fit:
 
 
 def _is_new(name: str, state_dict: Mapping[str, Tensor]) -> bool:
-    """Whether plain weights cannot be expected to have it: an attention, or a part of which they have nothing."""
+    """Whether plain weights cannot contain the entry: an attention, or a part without any entry in the file."""
     part = name.split('.')[0]
     return name.startswith('backbone.layer_attentions.') or not any(other.split('.')[0] == part for other in state_dict)
 
 
 def _shape(entries: Mapping[str, Tensor], name: str) -> str:
-    return '×'.join(map(str, entries[name].shape)) or 'a number'
+    return '×'.join(map(str, entries[name].shape)) or 'a scalar'

@@ -1,4 +1,4 @@
-"""The names of the papers' released networks, and ours for them."""
+"""Map parameter names of the released networks to ours."""
 from __future__ import annotations
 
 import re
@@ -11,9 +11,9 @@ from ...errors import UserError
 from .sources import BLOCK, PLAIN_SOURCES, SOURCES, bare_name, check_source, stage_of
 
 StateDict = dict[str, Tensor]
-DEAD = ''  # the name of what a reference builds and never uses
+DEAD = ''  # stands for entries that a reference creates but never uses
 
-# a layer of the KCLA paper's code -> ours
+# KCLA layer: name in the paper's code -> our name
 _KCLA_LAYER = {
     'Wq.': 'query.',
     'Wk.': 'key.',
@@ -24,7 +24,7 @@ _KCLA_LAYER = {
     'u_bn.': 'carry.norm.',
     'u_Wk.': 'carry.key.',
 }
-# what the reference builds but never uses, by what the layer carries
+# unused entries of the reference, by carry mode of the layer
 _KCLA_DEAD = {
     'stage': (),
     'block': ('carry.conv.',),
@@ -44,18 +44,18 @@ _MRLA = {
 _DLA_SHARED = {
     r'lstm\.w_ih\.0\.seq\.': 'unit.input.',
     r'lstm\.w_hh\.0\.seq\.': 'unit.hidden.',
-    r'(?:excite|extict)\.': 'excite.',  # spelt so in the ImageNet network
+    r'(?:excite|extict)\.': 'excite.',  # spelling in the ImageNet network
 }
 
 
 @dataclass
 class Conversion:
-    """What became of a state dict.
+    """A converted state dict.
 
     Attributes:
-        state_dict: the weights under our names; temperatures (``log_temperature``) in float64, the rest as given.
-        matched: their names, and ours for each.
-        dropped: under their names, what the reference builds and never uses.
+        state_dict: weights under our names; temperatures (``log_temperature``) in float64, all others unchanged.
+        matched: maps reference names to ours.
+        dropped: entries that the reference creates but never uses, under their reference names.
     """
 
     state_dict: StateDict = field(default_factory=dict)
@@ -64,46 +64,46 @@ class Conversion:
 
     @property
     def dropped_parameters(self) -> int:
-        """Numbers in ``dropped``, without the running statistics of its batch norms."""
+        """Number of parameters in ``dropped``, without running statistics of batch norms."""
         return sum(tensor.numel() for name, tensor in self.dropped.items()
                    if not name.endswith(('running_mean', 'running_var', 'num_batches_tracked')))
 
 
 def convert_reference(state_dict: Mapping[str, Tensor], source: str, **options: str) -> StateDict:
-    """Map a state dict of a paper's released code to our names; entries the reference never uses are dropped.
+    """Map a state dict of a paper's released code to our names; entries that the reference never uses are dropped.
 
     Args:
-        state_dict: names as in the reference, with or without ``module.`` or ``backbone.`` before them.
+        state_dict: reference names, with or without a leading ``module.`` or ``backbone.``.
         source: one of :data:`~mmkcla.convert.SOURCES`.
 
             * ``cifar-*``, ``imagenet-*``: the result fits mmpretrain's ``ImageClassifier(backbone,
-              GlobalAveragePooling, LinearClsHead)``, with ``CifarLayerAttentionResNet`` or ``LayerAttentionResNet``
-              for a backbone. The ImageNet MRLA-base has a stem of three convolutions (``deep_stem=True``); the ImageNet
-              KCLA of depth 101 carries at block 11 of its third stage too (``carry_blocks=(11,)``).
-            * ``detector-*``: whole detectors of mmdet; the backbone is renamed, the rest passes through as it is.
-            * ``torchvision``, ``mmpretrain``: plain ResNets, with or without their classifier; the result has no entry
-              of an attention.
+              GlobalAveragePooling, LinearClsHead)``, with the backbone ``CifarLayerAttentionResNet`` or
+              ``LayerAttentionResNet``. The ImageNet MRLA-base has a stem of three convolutions (``deep_stem=True``);
+              the ImageNet KCLA of depth 101 also carries at block 11 of its third stage (``carry_blocks=(11,)``).
+            * ``detector-*``: whole mmdet detectors; the backbone is renamed, everything else is copied unchanged.
+            * ``torchvision``, ``mmpretrain``: plain ResNets, with or without classifier; the result has no attention
+              entries.
             * ``kcla-layer``: one KCLA layer, without a prefix. Its option ``carry`` is ``'stage'`` if the layer carries
-              over from a previous stage (or has no carry at all), ``'block'`` if it carries inside its stage (the
-              reference ResNet-101's block 11, whose convolution is dead), ``'none'`` if it opens the network (the
-              reference builds a dead carry there).
+              over from the previous stage (or does not carry at all), ``'block'`` if it carries within its stage (block
+              11 of the reference ResNet-101, where the convolution is unused), ``'none'`` if it is the first layer of
+              the network (where the reference creates an unused carry).
 
-            KCLA's segmentation network cannot be converted: its carry convolution has one group for all heads, its
-            decoder crops, and its released versions differ in what they keep of the state.
+            The segmentation network of KCLA cannot be converted: its carry convolution has a single group for all
+            heads, its decoder crops, and its released versions keep different parts of the state.
 
     Returns:
-        A state dict for ours; temperatures in float64, the rest as given.
+        A state dict with our names; temperatures in float64, all other entries unchanged.
 
     Raises:
-        UserError: for an unknown source, a state dict of another one, or an entry that does not belong to it.
+        UserError: the source is unknown, the state dict is from another source, or an entry does not belong to it.
     """
     return convert_state_dict(state_dict, source, **options).state_dict
 
 
 def convert_state_dict(state_dict: Mapping[str, Tensor], source: str, carry: str = 'stage') -> Conversion:
-    """As :func:`convert_reference`, with an account of what became of each entry."""
+    """Like :func:`convert_reference`, but also return which entries were matched and dropped."""
     if source not in SOURCES:
-        raise UserError(f'unknown source {source!r}; known are: {", ".join(sorted(SOURCES))}')
+        raise UserError(f'unknown source {source!r}; available: {", ".join(sorted(SOURCES))}')
     if carry not in _KCLA_DEAD:
         raise UserError(f'carry={carry!r} is unknown; choose one of: {", ".join(_KCLA_DEAD)}')
     if source != 'kcla-layer':
@@ -112,8 +112,8 @@ def convert_state_dict(state_dict: Mapping[str, Tensor], source: str, carry: str
     conversion = Conversion()
     for name, tensor in state_dict.items():
         if not tensor.is_floating_point() and not name.endswith('num_batches_tracked'):
-            raise UserError(f'{source}: {name!r} is of type {str(tensor.dtype).removeprefix("torch.")}; weights are '
-                            'floating-point numbers')
+            raise UserError(f'{source}: {name!r} has type {str(tensor.dtype).removeprefix("torch.")}; weights must be '
+                            'floating-point')
         if source == 'kcla-layer':
             new = _kcla_name(name, carry)
         elif source.startswith('detector-') and not re.match(r'(?:module\.)?backbone\.', name):
@@ -127,7 +127,7 @@ def convert_state_dict(state_dict: Mapping[str, Tensor], source: str, carry: str
             continue
         if new in conversion.state_dict:
             twin = next(theirs for theirs, ours in conversion.matched.items() if ours == new)
-            raise UserError(f'{source}: {twin!r} and {name!r} are both {new!r}')
+            raise UserError(f'{source}: {twin!r} and {name!r} both map to {new!r}')
         conversion.matched[name] = new
         conversion.state_dict[new] = _value(new, tensor)
     return conversion
@@ -141,7 +141,7 @@ def _foreign(name: str, source: str) -> str:
 
 
 def _value(name: str, tensor: Tensor) -> Tensor:
-    """``tensor`` as our entry ``name`` has it: the reference stores 1/P for log P, and λ as (C, 1, 1)."""
+    """Convert a value to our entry ``name``: the reference stores 1/P instead of log P, and λ as (C, 1, 1)."""
     last = name.rpartition('.')[2]
     if last == 'log_temperature':
         return -tensor.double().flatten().log()
@@ -156,7 +156,7 @@ def _renamed(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def _kcla_name(name: str, carry: str) -> str | None:
-    """Our name in a KCLA layer, :data:`DEAD`, or None for an entry that it does not have."""
+    """Return our name in a KCLA layer, :data:`DEAD`, or None for an unknown entry."""
     if name == 'norm_d':
         return 'log_temperature'
     new = _renamed(name, {re.escape(theirs): ours for theirs, ours in _KCLA_LAYER.items()})
@@ -164,7 +164,7 @@ def _kcla_name(name: str, carry: str) -> str | None:
 
 
 def _network_name(name: str, source: str, deep_stem: bool) -> str | None:
-    """Our name in a whole network, :data:`DEAD`, or None for an entry that it does not have."""
+    """Return our name in a whole network, :data:`DEAD`, or None for an unknown entry."""
     if name.startswith('fc.'):
         return 'head.' + name
     if source in PLAIN_SOURCES and re.match(r'head\.fc\.\w+$', name):
@@ -194,7 +194,7 @@ def _stem_name(name: str, source: str, deep_stem: bool) -> str | None:
 
 
 def _block_name(stage: int, block: int, part: str | None, rest: str, source: str) -> str | None:
-    """Our name below ``backbone.``; ``part`` says if the reference keeps blocks and attentions in two lists."""
+    """Return our name below ``backbone.``; ``part`` is set if the reference lists blocks and attentions separately."""
     if part != 'attention' and _TRUNK.fullmatch(rest):
         return f'layer{stage + 1}.{block}.{rest}'
     if source in PLAIN_SOURCES or part == 'layers':

@@ -1,4 +1,4 @@
-"""Where weights may come from, and how the names in a file tell it."""
+"""Sources of weights, and how to recognise them by parameter names."""
 from __future__ import annotations
 
 import re
@@ -17,7 +17,7 @@ BLOCK = re.compile(r'(?:stages\.(?P<stage>\d+)|layer(?P<layer>[1-9]\d*))\.(?:(?P
                    r'(?P<block>\d+)\.(?P<rest>.+)')
 _DETECTOR_PARTS = re.compile(r'(?:neck|rpn_head|roi_head|bbox_head|mask_head)\.')
 _UNET_PARTS = re.compile(r'encoder\.(?:layer\d|conv1)\.|up\d\.conv\.double_conv\.')
-# methods by the entries that only they have; the first that matches
+# entries that identify a method; the first match wins
 _MARKS = (
     ('kcla', (r'(?:^|\.)norm_d$', )),
     ('dla-light', (r'\.lstm\.w_ih\.', r'\.lambda_t$')),
@@ -28,24 +28,24 @@ _MARKS = (
 
 
 def bare_name(name: str) -> str:
-    """``name`` without the ``module.`` and ``backbone.`` that wrappers put before it."""
+    """Remove the leading ``module.`` and ``backbone.`` of wrappers from ``name``."""
     return re.sub(r'^(?:module\.|backbone\.)+', '', name)
 
 
 def stage_of(match: re.Match) -> int:
-    """The number, from 0, of the stage that :data:`BLOCK` or a pattern with the same groups has found."""
+    """Return the stage number, from 0, in a match of :data:`BLOCK` or of a pattern with the same groups."""
     return int(match['stage']) if match['stage'] else int(match['layer']) - 1
 
 
 def recognise(names: Iterable[str]) -> tuple[str, ...]:
-    """The sources whose names these are: several where names cannot tell, none for what is not known.
+    """Return the sources that the names fit: several if the names are ambiguous, none if they are unknown.
 
     Args:
-        names: those of a state dict, with or without ``module.`` and ``backbone.`` before them.
+        names: names in a state dict, with or without a leading ``module.`` and ``backbone.``.
 
     Returns:
-        Of :data:`SOURCES`. On CIFAR, MRLA-base and standard layer attention have the same names and shapes; a plain
-        ResNet without its classifier may be torchvision's or mmpretrain's.
+        Entries of :data:`SOURCES`. On CIFAR, MRLA-base and standard layer attention have the same names and shapes; a
+        plain ResNet without classifier may be from torchvision or mmpretrain.
     """
     names = [name.removeprefix('module.') for name in names]
     bare = [bare_name(name) for name in names]
@@ -86,29 +86,29 @@ def _plain(names: list[str], bare: list[str]) -> tuple[str, ...]:
 
 
 def check_source(names: Iterable[str], source: str) -> None:
-    """See that the names are those of ``source``.
+    """Check that the names fit ``source``.
 
     Raises:
-        UserError: saying whose they are, as far as they tell.
+        UserError: they do not; reports the source that they fit, if known.
     """
     names = list(names)
     fitting = recognise(names)
     if source not in fitting:
-        raise UserError(f'the checkpoint is not of {source}: ' + (
-            f'its entries are those of {" or ".join(fitting)}' if fitting else whose(names)))
+        raise UserError(f'the checkpoint is not from {source}: ' + (
+            f'its entries are those of {" or ".join(fitting)}' if fitting else describe_unknown(names)))
 
 
-def whose(names: Iterable[str]) -> str:
-    """In words, what the names are of, where :func:`recognise` knows no source for them."""
+def describe_unknown(names: Iterable[str]) -> str:
+    """Describe names for which :func:`recognise` finds no source."""
     bare = [bare_name(name) for name in names]
     if any('layer_attentions.' in name for name in bare):
-        return 'it has the names of this project already and needs no conversion'
+        return 'it already has the names of this package and needs no conversion'
     if any(map(_UNET_PARTS.match, bare)):
-        return ("it is a U-Net of KCLA's segmentation code, for which there is no conversion: its carry mixes all "
-                'channels in one group, which no option here expresses, and its decoder crops')
+        return ("it is a U-Net of KCLA's segmentation code, which cannot be converted: its carry mixes all channels in "
+                'one group, which is not supported here, and its decoder crops')
     if any(map(_DETECTOR_PARTS.match, bare)) and _method(bare) is None:
-        return 'it is a detector without layer attention, whose names need no conversion'
+        return 'it is a detector without layer attention and needs no conversion'
     if _method(bare) == 'dla-base':
-        return 'it has a DSU and no lambda_t, as DLA-B, for which there is no conversion'
+        return 'it has a DSU and no lambda_t, like DLA-B, which cannot be converted'
     starts = ', '.join(sorted({name.split('.')[0] for name in bare})[:6])
-    return f'its entries are of no source that is known here; they start with: {starts or "(there are none)"}'
+    return f'its entries fit no known source; they start with: {starts or "(no entries)"}'

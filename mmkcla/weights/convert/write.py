@@ -1,4 +1,4 @@
-"""Converted weights as a file."""
+"""Write converted weights to a file."""
 from __future__ import annotations
 
 import json
@@ -14,14 +14,14 @@ from ...utils.files import whole_file
 
 
 def write_weights(path: str | Path, state_dict: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write weights and ``meta``, whole or not at all.
+    """Write weights and ``meta`` atomically.
 
-    A ``.pth`` holds ``state_dict`` and ``meta`` and loads with ``weights_only=True``; a ``.safetensors`` has each entry
-    of ``meta`` as a string, those that are not one as JSON.
+    A ``.pth`` file contains ``state_dict`` and ``meta`` and loads with ``weights_only=True``. A ``.safetensors`` file
+    contains each entry of ``meta`` as a string; values that are not strings are encoded as JSON.
 
     Args:
-        path: the file; ``.safetensors`` for that format, any other suffix for torch's.
-        state_dict: the weights; each is copied, so that views do not take their whole storage along.
+        path: output file; suffix ``.safetensors`` selects that format, any other suffix the format of torch.
+        state_dict: the weights; each tensor is copied, so that a view is saved without its whole storage.
         meta: plain values.
 
     Raises:
@@ -38,4 +38,4 @@ def write_weights(path: str | Path, state_dict: Mapping[str, Tensor], meta: Mapp
             else:
                 torch.save(dict(meta=dict(meta), state_dict=weights), file)
     except OSError as error:
-        raise UserError(f'cannot write {path}: {error.strerror or error}; choose another output') from error
+        raise UserError(f'cannot write {path}: {error.strerror or error}; choose another output file') from error
