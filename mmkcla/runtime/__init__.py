@@ -1,1 +1,1 @@
-"""What surrounds a run: host libraries, configs, the runner and its hooks, inference, seeds and sweeps."""
+"""Runtime: host libraries, configs, the runner and its hooks, inference, seeds and sweeps."""

@@ -1,5 +1,6 @@
-"""What the sub-commands share: their arguments, and the way from a config's name to one that a runner can take."""
+"""Load configs, and check and complete them for a run."""
 import importlib.util
+import itertools
 import os
 import tempfile
 from collections.abc import Sequence
@@ -17,26 +18,26 @@ if TYPE_CHECKING:
 
 
 def load_config(name: str, options: list[str]) -> 'Config':
-    """Read the config called ``name``, merge ``options`` (``KEY=VALUE`` each) into it, and import its custom modules.
+    """Load the config ``name``, merge ``options`` (``KEY=VALUE`` each) into it, and import its custom modules.
 
-    Modules are found beside the config, too.
+    Modules next to the config file are found, too.
 
     Raises:
-        UserError: no such config, one that cannot be read, a malformed option, or a module that cannot be imported.
+        UserError: the config does not exist or cannot be read, an option is malformed, or a module cannot be imported.
     """
     path = find_config(name)
     add_config_folder(path)
     from mmengine.config import Config
 
     from ..ops import install
-    with without_import_noise():  # a config may import modules of its own, which need mmcv's operators
+    with without_import_noise():  # a config may import modules that need mmcv's operators
         install()
     try:
         config = Config.fromfile(path, import_custom_modules=False)
     except UserError:
         raise
-    except Exception as error:  # a config is a program: whatever it raises is in the user's hands
-        root = error  # what mmengine wraps in advice of its own
+    except Exception as error:  # a config is user code: it may raise anything
+        root = error  # mmengine wraps the error in its own advice
         while root.__cause__ or root.__context__:
             root = root.__cause__ or root.__context__
         reason = one_line(f'{root} ({error})' if root is not error else str(error)) or 'no message'
@@ -49,10 +50,10 @@ def load_config(name: str, options: list[str]) -> 'Config':
 
 
 def require_parts(config: 'Config', keys: Sequence[str], purpose: str) -> None:
-    """See that a config has what a command needs, each a dict (an evaluator may be a list of them).
+    """Check that a config has the parts a command needs, each a dict (an evaluator may be a list of dicts).
 
     Raises:
-        UserError: naming the first part that is missing or of another kind.
+        UserError: the first part that is missing or has the wrong type.
     """
     for key in keys:
         part = config.get(key)
@@ -63,12 +64,12 @@ def require_parts(config: 'Config', keys: Sequence[str], purpose: str) -> None:
 
 
 def _base_elsewhere(reason: str) -> str | None:
-    """Where the bases are that mmengine has no ``package::`` for, though they are installed."""
+    """Explain where the base configs are if mmengine cannot resolve ``package::`` although the package is installed."""
     mmseg = importlib.util.find_spec('mmseg')
     if 'mmsegmentation is not installed' in reason and mmseg is not None:
-        # to install it, as mmengine says, would overwrite the onedl line's files
+        # mmengine advises to install it, which would overwrite the files of the onedl line
         folder = Path(mmseg.origin).parent / '.mim' / 'configs'
-        return f"mmengine does not find _base_ = 'mmseg::…' here; name the file by its path: _base_ = '{folder}/…'"
+        return f"mmengine does not find _base_ = 'mmseg::…' here; use a path instead: _base_ = '{folder}/…'"
     if 'not support to load mmkcla config' in reason:
         return ("mmengine does not find _base_ = 'mmkcla::…'; write "
                 "_base_ = __import__('mmkcla').config_file('…')")
@@ -76,13 +77,13 @@ def _base_elsewhere(reason: str) -> str | None:
 
 
 def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')) -> None:
-    """Build the evaluators once, so that a wrong option is not found after hours; see too that ``save_best`` is among
-    the metrics, where the evaluators know their names.
+    """Build the evaluators once, so that invalid options fail before the run. Also check that ``save_best`` is one of
+    the metrics, if the evaluators declare their names.
 
-    Call it with the host libraries imported.
+    The host libraries must be imported already.
 
     Raises:
-        UserError: for an option that an evaluator refuses, or an unknown ``save_best``.
+        UserError: an evaluator refuses an option, or ``save_best`` is unknown.
     """
     import copy
 
@@ -96,19 +97,19 @@ def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')
             for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
                 try:
                     metrics.append(registry.build(copy.deepcopy(evaluator)))
-                except OSError:  # its files are another check's, and those of the test may be elsewhere
+                except OSError:  # missing files are reported by the data checks; test files may be absent here
                     return
         names = [getattr(metric, 'names', None) for metric in metrics]
         checkpoint = (config.get('default_hooks') or {}).get('checkpoint') or {}
         if split == 'val' and all(names) and (wanted := checkpoint.get('save_best')) not in (None, 'auto'):
             from .hooks.checkpoint import check_save_best
-            check_save_best([wanted] if isinstance(wanted, str) else wanted, [name for some in names for name in some])
+            check_save_best([wanted] if isinstance(wanted, str) else wanted, itertools.chain.from_iterable(names))
 
 
 def section(config: Any, key: str, default: Any = None) -> Any:
-    """The part ``key`` of a config, after putting ``default`` (an empty dict) there if there is none.
+    """Return ``config[key]``; if it is missing or None, set it to ``default`` (an empty dict) first.
 
-    What it returns may be changed; ``setdefault`` of a config hands out a copy.
+    The result can be modified in place; ``setdefault`` of a config returns a copy.
     """
     if config.get(key) is None:
         config[key] = default or {}
@@ -116,10 +117,10 @@ def section(config: Any, key: str, default: Any = None) -> Any:
 
 
 def set_work_dir(config: 'Config', work_dir: str | None) -> Path:
-    """Settle where the run writes (argument, else config, else ``work_dirs/<config>``) and see that it can.
+    """Set the work dir (argument, else config, else ``work_dirs/<config>``) and check that it is writable.
 
     Raises:
-        UserError: the folder cannot be made or written.
+        UserError: the folder cannot be created or is not writable.
     """
     chosen = work_dir or config.get('work_dir') or os.path.join('work_dirs', Path(config.filename).stem)
     config.work_dir = str(chosen)
@@ -128,10 +129,10 @@ def set_work_dir(config: 'Config', work_dir: str | None) -> Path:
 
 
 def check_writable(folder: str | os.PathLike, option: str) -> None:
-    """Make ``folder`` if need be and write a file in it.
+    """Create ``folder`` if necessary and check that a file can be written in it.
 
     Raises:
-        UserError: naming the folder, the reason and the ``option`` to change it with.
+        UserError: the folder is not writable; names the reason and the ``option`` to change.
     """
     try:
         os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a file of weights is of, the network it must fit, and the account of a conversion."""
+"""Recognise the source of converted weights, build the network they must fit, and report the conversion."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 def recognise_source(names: Mapping[str, Any]) -> str:
-    """The one source whose names these are.
+    """Return the only source that these names fit.
 
     Raises:
-        UserError: there is none, or several.
+        UserError: no source or several sources fit.
     """
     from ..weights.convert import recognise
-    from ..weights.convert.sources import whose
+    from ..weights.convert.sources import describe_unknown
     fitting = recognise(names)
     if len(fitting) == 1:
         return fitting[0]
-    raise UserError(f'its names fit several sources; choose one: --source {" or --source ".join(fitting)}' if fitting
-                    else whose(names))
+    raise UserError(f'the names fit several sources; choose one: --source {" or --source ".join(fitting)}' if fitting
+                    else describe_unknown(names))
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the weights are of, and how to use them.
+    """The part of a model that the weights belong to, and how to use them.
 
     Attributes:
         part: ``'backbone'`` or ``'layer'``.
-        arguments: its own.
-        title: in words.
-        whole: whether the whole model of a config was compared.
+        arguments: constructor arguments of the part.
+        title: description for messages.
+        whole: whether the weights were compared with the whole model of a config.
     """
 
     part: str
@@ -47,14 +47,14 @@ class Usage:
     whole: bool = False
 
     def text(self, path: str) -> str:
-        """The lines for a config, or for Python."""
+        """Return usage lines for a config, or for Python."""
         if self.part == 'layer':
             return ('use it with:\n'
                     f'layer = mmkcla.layers.{_call("KCLA", self.arguments)}\n'
                     f'layer.load_state_dict(mmkcla.checkpoint.fetch_state_dict({path!r}))')
         init = _call('dict', dict(type='Pretrained', checkpoint=path, prefix='backbone.'))
         lines = f'use it with:\nbackbone={_call("dict", self.arguments)[:-1]},\n    init_cfg={init})'
-        return lines + (f'\nor, with the config named, as a whole: load_from = {path!r}' if self.whole else '')
+        return lines + (f'\nor, for the whole model of that config: load_from = {path!r}' if self.whole else '')
 
 
 def _call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -67,17 +67,17 @@ def _literal(value: Any) -> str:
 
 def expected_network(conversion: 'Conversion', source: str, config: 'Config | None', carry: str = 'stage',
                      depth: int | None = None, num_classes: int | None = None) -> tuple['nn.Module', Usage]:
-    """Build what the weights must fit: a layer, the config's model, or the network that the weights describe.
+    """Build the network the weights must fit: a layer, the model of the config, or a network inferred from the weights.
 
     Args:
-        conversion: of the file.
-        source: where its weights are from.
-        config: of the model they are for, its file's name in ``filename``; None: recognised from the weights.
-        carry: as of :func:`~mmkcla.convert.convert_reference`.
-        depth, num_classes: what is expected without a config.
+        conversion: the conversion of the file.
+        source: origin of the weights.
+        config: config of the target model (``filename`` is its path); None: infer the network from the weights.
+        carry: see :func:`~mmkcla.convert.convert_reference`.
+        depth, num_classes: expected values, if there is no config.
 
     Raises:
-        UserError: it cannot be told, or the config has no such part.
+        UserError: the network cannot be inferred, or the config has no such part.
     """
     from mmengine.config import ConfigDict
     from mmengine.registry import MODELS
@@ -105,7 +105,7 @@ def expected_network(conversion: 'Conversion', source: str, config: 'Config | No
     model = config.model.to_dict()
     backbone = {name: value for name, value in model['backbone'].items() if name != 'init_cfg'}
     whole = source.startswith('detector-') or model.get('head') is not None
-    if not whole:  # a classifier's weights for another task: the backbone is what can be used
+    if not whole:  # a classifier's weights for another task: only the backbone can be used
         backbone_alone = nn.ModuleDict(dict(backbone=MODELS.build(dict(backbone, _scope_=scope))))
         return backbone_alone, Usage('backbone', backbone, f'the backbone of {config.filename}')
     network = MODELS.build(ConfigDict(model, _scope_=scope))
@@ -119,23 +119,23 @@ def _title(backbone: Mapping[str, Any], model: Mapping[str, Any]) -> str:
 
 
 def report(file: str, source: str, usage: Usage, conversion: 'Conversion', fit: 'Fit') -> str:
-    """The account of a conversion, by number and first names."""
+    """Summarise a conversion: counts and the first names of each kind."""
     from ..weights.convert.fit import COUNTER
     wanted = len(fit.matched) + len(fit.kept) + len(fit.missing) + len(fit.mismatched)
     rows = [('matched', f'{len(fit.matched)} of {wanted}')]
     dropped = [name for name in conversion.dropped if not name.endswith(COUNTER)]
     if dropped:
-        rows.append(('dropped', f'{len(dropped)} that the released code builds and never uses '
+        rows.append(('dropped', f'{len(dropped)} that the released code creates but never uses '
                                 f'({conversion.dropped_parameters:,} parameters): {listed(dropped)}'))
     for kind, names, comment in (
             ('missing', fit.missing, ''), ('unexpected', fit.unexpected, ''),
             ('mismatched', list(fit.mismatched.values()), ''),
-            ('kept', fit.kept, ' at their start, as the file cannot have them'),
-            ('unchecked', fit.unchecked, ' passed through, being of no backbone')):
+            ('kept', fit.kept, ' at their initial values, as the file cannot contain them'),
+            ('unchecked', fit.unchecked, ' copied unchanged, not part of the backbone')):
         if names or kind in ('missing', 'unexpected', 'mismatched'):
             rows.append((kind, f'{len(names)}{comment if names else ""}' + (f': {listed(names)}' if names else '')))
     broken = [name for name, tensor in conversion.state_dict.items() if not tensor.isfinite().all()]
     if broken:
-        rows.append(('not finite', f'{len(broken)} hold NaN or infinite values, as in the file: {listed(broken)}'))
+        rows.append(('not finite', f'{len(broken)} contain NaN or infinite values, as in the file: {listed(broken)}'))
     lines = '\n'.join(f'  {kind:<11} {text}' for kind, text in rows)
     return f'{file}: {source}, {usage.title}\n{lines}'

@@ -1,4 +1,4 @@
-"""Settings of the dataloaders that depend on the machine."""
+"""Adapt dataloader settings to the machine."""
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -6,13 +6,13 @@ if TYPE_CHECKING:
 
 
 def tidy_dataloaders(config: 'Config', host: str | None) -> None:
-    """Settings of the dataloaders that would fail or warn on this machine, and the collation mmpretrain expects."""
+    """Fix dataloader settings that would fail or warn on this machine, and set the collation mmpretrain expects."""
     from mmengine.device import get_device
     for split in ('train', 'val', 'test'):
         loader = config.get(f'{split}_dataloader')
         if not loader:
             continue
-        if loader.get('num_workers', 0) == 0:  # torch refuses it, as after --cfg-options …num_workers=0
+        if loader.get('num_workers', 0) == 0:  # torch refuses these settings without workers
             loader['persistent_workers'] = False
             loader.pop('prefetch_factor', None)
         if get_device() == 'cpu':
@@ -23,7 +23,7 @@ def tidy_dataloaders(config: 'Config', host: str | None) -> None:
 
 
 def _name_unreadable_images(part: Any) -> None:
-    """Put mmkcla's loader, equal but for its errors, wherever a pipeline has mmcv's."""
+    """Replace mmcv's image loader by mmkcla's, which differs only in its error messages."""
     if isinstance(part, dict):
         if part.get('type') in ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile'):
             part['type'] = 'mmkcla.LoadImageFromFile'

@@ -1,4 +1,4 @@
-"""The device of a run."""
+"""Select the device of a run."""
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 def pick_device(name: str | None) -> 'torch.device':
-    """The device called ``name``; without a name, what mmengine finds.
+    """Return the device ``name``, or by default the one that mmengine selects.
 
     Raises:
-        UserError: no device has that name, or there is none of the kind here.
+        UserError: the name is invalid, or the device is not available.
     """
     import torch
     from mmengine.device import get_device
@@ -20,5 +20,5 @@ def pick_device(name: str | None) -> 'torch.device':
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f'--device {name} cannot be used here: {reason}') from error
+        raise UserError(f'--device {name} cannot be used: {reason}') from error
     return device

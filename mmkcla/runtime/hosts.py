@@ -1,4 +1,4 @@
-"""Import of the host libraries without the lines they print about parts that nobody asked for."""
+"""Import the host libraries without their irrelevant import messages."""
 import importlib
 import io
 import logging
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mmengine.config import Config
 
 HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
-# lines printed while onedl-mmdet, onedl-mmseg and onedl-mmpretrain are imported, and those that mmengine logs about its
-# own old names whenever a checkpoint hook starts
+# lines printed when onedl-mmdet, onedl-mmseg and onedl-mmpretrain are imported, and mmengine's log lines about its own
+# deprecated names when a checkpoint hook starts
 _NOISE = re.compile('|'.join((
     'Could not import OneDL',
     'Line NMS is not compiled',
@@ -37,7 +37,7 @@ _NOISE_WARNINGS = (
 
 
 class _WithoutNoise(io.TextIOBase):
-    """Hands whole lines on to a stream, but for the noise."""
+    """Forward complete lines to a stream, except for noise."""
 
     def __init__(self, stream) -> None:
         self.stream = stream
@@ -57,7 +57,7 @@ class _WithoutNoise(io.TextIOBase):
 
 @contextmanager
 def without_import_noise() -> Iterator[None]:
-    """Silence exactly the known noise while hosts are imported; anything else comes through."""
+    """Suppress the known noise while hosts are imported; everything else is printed."""
     for message in _NOISE_WARNINGS:
         warnings.filterwarnings('ignore', message=message)
     before = sys.stdout
@@ -69,19 +69,19 @@ def without_import_noise() -> Iterator[None]:
 
 
 def quiet_logger(logger: logging.Logger) -> None:
-    """Keep the known noise out of a run's log."""
+    """Filter the known noise out of the log of a run."""
     logger.addFilter(lambda record: not _NOISE.search(record.getMessage()))
 
 
 def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:
-    """Import the named host packages with all they register, mmcv's operators in place.
+    """Import host packages and register all their modules, with mmcv's operators available.
 
     Args:
-        hosts: of :data:`HOSTS`.
-        with_models: import this package's models too, which stand on the hosts'.
+        hosts: names from :data:`HOSTS`.
+        with_models: also import the models of this package, which extend those of the hosts.
 
     Returns:
-        One line for each package whose version was not tested with this one.
+        One line for each package with an untested version.
 
     Raises:
         UserError: a host is not installed, or cannot be imported.
@@ -114,14 +114,14 @@ def _not_installed(host: str, missing: str) -> str:
 
 
 def hosts_of(config: 'Config') -> list[str]:
-    """The host packages that a config uses, its own (``default_scope``) first, then those named as ``mmseg.X``."""
+    """Return the host packages a config uses: its ``default_scope`` first, then those referenced as ``mmseg.X``."""
     named = re.findall(rf"'({'|'.join(HOSTS)})\.\w", str(config.to_dict()))
     scope = config.get('default_scope')
     return list(dict.fromkeys(([scope] if scope in HOSTS else []) + named))
 
 
 def prepare_hosts(config: 'Config') -> str | None:
-    """Import what the config needs; return its own host, None for a config of mmengine alone."""
+    """Import the hosts that a config needs; return its main host, or None for a config of mmengine only."""
     hosts = hosts_of(config)
     for line in import_hosts(hosts, with_models="'mmkcla." in str(config.get('model'))):
         note(line)

@@ -1,4 +1,4 @@
-"""The images that a command is given, and the names of their pictures."""
+"""Find input images, and choose the names of their output pictures."""
 import glob
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +8,10 @@ from ..utils.images import IMAGE_SUFFIXES
 
 
 def find_images(inputs: list[str]) -> list[Path]:
-    """The images that the inputs name: files as they are, folders for the images in them, patterns where no shell did.
+    """Expand inputs to image files: files, the images in folders, and glob patterns that the shell did not expand.
 
     Raises:
-        UserError: an input does not exist, or a folder has no images.
+        UserError: an input does not exist, or a folder contains no images.
     """
     images: list[Path] = []
     for name in inputs:
@@ -33,8 +33,8 @@ def find_images(inputs: list[str]) -> list[Path]:
 
 
 def picture_names(images: list[Path]) -> dict[Path, str]:
-    """A name for each image's picture: its own (JPEG stays JPEG, the rest becomes PNG), numbered where it would collide
-    with another's picture or with one of the files beside it (``x_mask.png``)."""
+    """Choose an output name for each image: its own name (JPEG stays JPEG, everything else becomes PNG), with a number
+    if it would collide with another output, including ``x_mask.png`` and ``x_probability.png``."""
     taken: set[str] = set()
     names = {}
     for path in images:

@@ -1,4 +1,4 @@
-"""How the processes of a run find each other."""
+"""Set up distributed runs."""
 import os
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 
 
 def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> None:
-    """Settle how processes find each other; on a machine without accelerators they talk over gloo.
+    """Set the launcher of the config; without accelerators, initialise the process group with gloo.
 
     Raises:
-        UserError: the launcher's environment variables are missing, or it needs a GPU that is not there.
+        UserError: the environment variables of the launcher are missing, or it needs a GPU and there is none.
     """
     under_torchrun = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR'} <= os.environ.keys()
     config.launcher = launcher or ('pytorch' if under_torchrun else 'none')
@@ -29,12 +29,12 @@ def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> Non
     if get_device() != 'cpu':
         return
     if config.launcher != 'pytorch':
-        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPUs start with torchrun (tools/dist_train.sh)')
+        raise UserError(f'--launcher {config.launcher} needs GPUs; on CPUs use torchrun (tools/dist_train.sh)')
     _join_over_gloo(config)
 
 
 def _join_over_gloo(config: 'Config') -> None:
-    """mmengine selects a CUDA device while it joins the group, and hands DDP its number: do both without one here."""
+    """Initialise the group and DDP without device ids; mmengine would select a CUDA device for both."""
     from datetime import timedelta
 
     from torch import distributed

@@ -1,4 +1,4 @@
-"""``--cfg-options``: how a value is read, and which variables of a config can no longer be changed."""
+"""``--cfg-options``: parse values, and refuse config variables that can no longer be changed."""
 import ast
 import inspect
 from collections.abc import Iterator
@@ -11,28 +11,28 @@ from ..utils.text import note, one_line
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-# what mmengine's runner reads beside its arguments, and what the commands here read
+# entries read by mmengine's runner besides its arguments, and by the commands of this package
 _ALSO_READ = ('model_wrapper_cfg', 'sync_bn', 'find_unused_parameters', 'activation_checkpointing',
               'efficient_conv_bn_eval', 'compile', 'runner_type', 'tta_model', 'tta_pipeline', 'data_preprocessor')
 _WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
               'tta_pipeline')
-_MOST = 6  # places that an error names
+_MAX_PLACES = 6  # listed in an error
 
 
 @lru_cache
 def keys_read() -> frozenset[str]:
-    """The entries of a config that a run reads: the arguments of mmengine's runner, and a few more. Other variables
-    have been used when the config was read."""
+    """Return the config entries that a run reads: the arguments of mmengine's runner, and a few more. All other
+    variables have been used up when the config was loaded."""
     from mmengine.runner import Runner
     return frozenset((*inspect.signature(Runner).parameters, *_ALSO_READ)) - {'cfg'}
 
 
 def parse_option(option: str) -> tuple[str, Any]:
-    """``'a.b=[1,2]'`` -> ``('a.b', [1, 2])``, with mmengine's rules for values, and dicts as ``dict(type='X', n=1)`` or
-    ``{'type': 'X'}``, nested as one likes.
+    """Parse ``'a.b=[1,2]'`` to ``('a.b', [1, 2])``, with mmengine's rules for values. Dicts are written as
+    ``dict(type='X', n=1)`` or ``{'type': 'X'}`` and can be nested.
 
     Raises:
-        UserError: a malformed option.
+        UserError: the option is malformed.
     """
     from mmengine.config import DictAction
     key, equals, value = option.partition('=')
@@ -51,11 +51,11 @@ def parse_option(option: str) -> tuple[str, Any]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """The value of an expression of constants, lists, tuples and dicts; a bare name (the shell took its quotes) is a
-    string. Nothing is called.
+    """Evaluate constants, lists, tuples and dicts. A bare name (its quotes removed by the shell) is a string. No code
+    is run.
 
     Raises:
-        ValueError: it is anything else.
+        ValueError: the expression contains anything else.
     """
     if isinstance(node, ast.Constant):
         return node.value
@@ -80,13 +80,13 @@ def _literal(node: ast.expr) -> Any:
 def merge_options(config: 'Config', options: list[str]) -> None:
     """Merge ``options`` (``KEY=VALUE`` each) into ``config``.
 
-    ``data_root``, a variable that the data sets of most configs were given, is replaced where it went to.
+    ``data_root``, a variable in most configs, is replaced in the data sets and evaluators that use its value.
 
     Raises:
-        UserError: a malformed option, or one that would change nothing.
+        UserError: an option is malformed, or would have no effect.
     """
     changes = dict(parse_option(option) for option in options)
-    whole = config.get('model') is not None  # else it is no config of a run, and nobody says what is read
+    whole = config.get('model') is not None  # otherwise it is not the config of a run
     moving = whole and 'data_root' in changes and isinstance(config.get('data_root'), str) and config.data_root
     if whole:
         _refuse_spent(config, [key for key in changes if key != 'data_root' or not moving])
@@ -94,11 +94,11 @@ def merge_options(config: 'Config', options: list[str]) -> None:
         _move_data(config, changes['data_root'])
     new = [key for key in changes if not _has(config, key)]
     if new:
-        note(f'--cfg-options: {", ".join(new)} not in the config so far; added')
+        note(f'--cfg-options: {", ".join(new)} not in the config; added')
     for key, value in changes.items():
         if isinstance(value, dict):
             before = _get(config, key)
-            if not isinstance(before, dict):  # mmengine merges dicts into dicts only
+            if not isinstance(before, dict):  # mmengine merges dicts only into dicts
                 value.pop('_delete_', None)
                 if key not in new:
                     value['_delete_'] = True
@@ -109,43 +109,43 @@ def merge_options(config: 'Config', options: list[str]) -> None:
 
 
 def _refuse_spent(config: 'Config', keys: list[str]) -> None:
-    """Stop at a variable that nothing reads any more; say where its value went.
+    """Refuse variables that are not read any more, and report where their values are used.
 
-    A module that the config imports may read what it likes: then it is a note.
+    If the config has custom imports, which may read any variable, print a note instead.
     """
     for key in keys:
         name = key.split('.')[0]
         if name in keys_read() and not (name == 'data_preprocessor' and config.model.get(name) is not None):
             continue
         if name not in config:
-            line = f'--cfg-options {key}: nothing of a run reads {name}, and the config has no such variable; a typo?'
+            line = f'--cfg-options {key}: {name} is neither a variable of the config nor read by a run; check the name'
         else:
-            line = (f'--cfg-options {key}: {name} is a variable of the config that has been used already; it changes '
-                    f'nothing now. {_where_it_went(config, name)}')
+            line = (f'--cfg-options {key}: {name} is a variable that was used when the config was loaded; changing it '
+                    f'has no effect. {_where_used(config, name)}')
         if config.get('custom_imports') is None:
             raise UserError(line)
         note(line)
 
 
-def _where_it_went(config: 'Config', name: str) -> str:
+def _where_used(config: 'Config', name: str) -> str:
     value = config[name]
     if name == 'data_preprocessor':
         return 'Set model.data_preprocessor'
-    if value is None or isinstance(value, bool) or value in (0, 1):  # too common to be looked for
-        return 'Set what was made of it'
+    if value is None or isinstance(value, bool) or value in (0, 1):  # too common to search for
+        return 'Set the entries derived from it'
     read = {key: config[key] for key in config if key in keys_read() and key != 'data_preprocessor'}
     places = [place for place, found in _walk(read) if type(found) is type(value) and found == value]
     if not places:
-        return 'Set what was made of it'
-    more = f' and {len(places) - _MOST} more' if len(places) > _MOST else ''
-    return f'Set what has its value: {", ".join(places[:_MOST])}{more}'
+        return 'Set the entries derived from it'
+    more = f' and {len(places) - _MAX_PLACES} more' if len(places) > _MAX_PLACES else ''
+    return f'Set the entries with its value: {", ".join(places[:_MAX_PLACES])}{more}'
 
 
 def _move_data(config: 'Config', root: Any) -> None:
-    """Put ``root`` in place of the config's ``data_root`` in the paths of data sets and evaluators.
+    """Replace the config's ``data_root`` by ``root`` in the paths of data sets and evaluators.
 
     Raises:
-        UserError: it is in none of them.
+        UserError: none of them uses it.
     """
     old = config.data_root
     stem, new = old.rstrip('/'), str(root).rstrip('/') or '/'
@@ -153,7 +153,7 @@ def _move_data(config: 'Config', root: Any) -> None:
 
     def moved(part: Any) -> Any:
         nonlocal count
-        if id(part) in seen:  # one pipeline in two data sets
+        if id(part) in seen:  # a pipeline shared by two data sets
             return part
         if isinstance(part, (dict, list)):
             seen.add(id(part))
@@ -174,13 +174,13 @@ def _move_data(config: 'Config', root: Any) -> None:
             config[key] = moved(config[key])
     if not count:
         raise UserError(f'--cfg-options data_root: no data set or evaluator of the config has a path in {old}; set '
-                        'data_root of each, as train_dataloader.dataset.data_root=…')
-    note(f'--cfg-options data_root: {root} in place of {old} in {count} path{"s" * (count > 1)} of data sets and '
+                        'the data_root of each, e.g. train_dataloader.dataset.data_root=…')
+    note(f'--cfg-options data_root: replaced {old} by {root} in {count} path{"s" * (count > 1)} of data sets and '
          'evaluators')
 
 
 def _walk(part: Any, place: str = '') -> Iterator[tuple[str, Any]]:
-    """All entries with their dotted places, the outer one first; nothing below a string or a tuple."""
+    """Yield all entries with their dotted keys, outer entries first; strings and tuples are leaves."""
     items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for key, value in items:
         inner = f'{place}.{key}' if place else str(key)
@@ -189,7 +189,7 @@ def _walk(part: Any, place: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def _get(config: Any, dotted: str) -> Any:
-    """The entry of that place, None for none."""
+    """Return the entry with that dotted key, or None."""
     if not _has(config, dotted):
         return None
     for key in dotted.split('.'):

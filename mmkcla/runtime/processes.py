@@ -1,4 +1,4 @@
-"""Commands of this package as processes of their own."""
+"""Run commands of this package in subprocesses."""
 import os
 import shlex
 import signal
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from ..errors import UserError
 
-_PATIENCE = 30  # seconds for a process to end after SIGTERM
+_TERMINATE_TIMEOUT = 30  # seconds between SIGTERM and SIGKILL
 
 
 def run_checked(command: list[str], what: str) -> None:
-    """Run a part of the work.
+    """Run a command.
 
     Raises:
-        UserError: it failed; with its own error line.
+        UserError: it failed; includes its error line.
     """
     print(f'$ {shlex.join(command)}', flush=True)
     code, last_line = run_process(command)
@@ -28,10 +28,10 @@ def run_checked(command: list[str], what: str) -> None:
 
 
 def run_process(command: list[str]) -> tuple[int, str]:
-    """Run a command to its end, this package importable in it.
+    """Run a command and wait for it, with this package on its Python path. Its stderr is passed through.
 
     Returns:
-        Its exit code, and of what it wrote on stderr (which is passed on) the last ``error:`` line, or else the last.
+        The exit code, and the last ``error:`` line of stderr, or else its last line.
     """
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [here, os.environ.get('PYTHONPATH')]))
@@ -53,7 +53,7 @@ def run_process(command: list[str]) -> tuple[int, str]:
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(_PATIENCE)
+                process.wait(_TERMINATE_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -62,8 +62,8 @@ def run_process(command: list[str]) -> tuple[int, str]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """While the block runs, SIGTERM stops it as Ctrl-C does, together with the process that trains; the message says
-    how to resume."""
+    """Within the block, handle SIGTERM like Ctrl-C: stop it and its training process; the message says how to
+    resume."""
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -72,7 +72,7 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt('the same command resumes') from None
+        raise KeyboardInterrupt('run the same command again to resume') from None
     finally:
         if not alone:
             signal.signal(signal.SIGTERM, before)

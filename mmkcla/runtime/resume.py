@@ -1,4 +1,4 @@
-"""Finding the checkpoint that a training resumes from."""
+"""Find the checkpoint to resume from."""
 import re
 import zipfile
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
-    """Point the runner at the checkpoint to go on from; ``'auto'`` with none in the work dir starts anew."""
+    """Set the checkpoint to resume from; ``'auto'`` without a checkpoint in the work dir starts from scratch."""
     checkpoint = find_resumable(work_dir) if wanted == 'auto' else wanted
     if checkpoint is None:
         note(f'--resume: no checkpoint in {work_dir}; starting from the beginning')
@@ -21,11 +21,10 @@ def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
 
 
 def find_resumable(work_dir: Path) -> Path | None:
-    """The newest whole checkpoint of a work dir: the one ``last_checkpoint`` names, else that of the highest number.
+    """Return the newest intact checkpoint of a work dir.
 
-    A named one that lies elsewhere comes last.
-
-    Damaged ones are passed over with a line.
+    This is the one named in ``last_checkpoint``, else the one with the highest number. If ``last_checkpoint`` names a
+    file outside of the work dir, it is tried last. Damaged files are reported and skipped.
     """
     numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
                 if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)', path.stem))}
@@ -35,11 +34,11 @@ def find_resumable(work_dir: Path) -> Path | None:
     except (OSError, UnicodeDecodeError):
         named = None
     if named and named.name:
-        # the folder may have been moved or copied since: its own files come first
+        # the folder may have been moved or copied: prefer the files in it
         candidates = [work_dir / named.name, *candidates, named]
     for path in dict.fromkeys(candidates):
         if path.is_file() and zipfile.is_zipfile(path):
             return path
         if path.exists():
-            note(f'--resume: {path} is damaged; passed over')
+            note(f'--resume: {path} is damaged; skipped')
     return None

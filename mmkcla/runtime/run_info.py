@@ -1,4 +1,4 @@
-"""What a file of metrics is of."""
+"""Provenance of a metrics file."""
 import datetime
 import os
 import sys
@@ -14,16 +14,16 @@ METRICS, INFO = 'metrics.json', 'metrics_info.json'
 
 
 def run_info(checkpoint: str, progress: Mapping[str, int], **options: Any) -> dict[str, Any]:
-    """What was measured, for ``metrics_info.json``.
+    """Return the content of ``metrics_info.json``.
 
     Args:
-        checkpoint: the path or http address.
-        progress: ``epoch`` and ``iter`` of the training that left it, as far as it says so.
-        options: config and command line.
+        checkpoint: path or http(s) URL.
+        progress: ``epoch`` and ``iter`` of the checkpoint, if known.
+        options: config and command-line options.
 
     Returns:
-        ``checkpoint`` and ``checkpoint_sha256`` (None for what is no file here), the progress, the options, ``date``
-        (ISO 8601, UTC) and ``versions`` of this package and of the libraries that were in use.
+        ``checkpoint`` and ``checkpoint_sha256`` (None if it is not a local file), the progress, the options, ``date``
+        (ISO 8601, UTC) and ``versions`` of this package and of the imported libraries.
     """
     file = download(checkpoint)
     versions = {name: str(sys.modules[name].__version__) for name in TESTED if name in sys.modules}

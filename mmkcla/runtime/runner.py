@@ -1,4 +1,4 @@
-"""mmengine's runner, with checkpoints read safely and compared with the model before anything relies on them."""
+"""mmengine's runner with safe checkpoint loading: checkpoints are compared with the model before they are used."""
 from typing import Any
 
 import torch
@@ -15,22 +15,22 @@ from ..weights.reading import download, read_checkpoint
 
 
 class CheckedRunner(Runner):
-    """A runner that says what it loads.
+    """A runner that checks and reports what it loads.
 
-    ``required`` is how much of a model a checkpoint must fill: ``'all'``, or ``'some'``, as for the start of a
-    training from another data set's weights. Resuming requires all.
+    ``required`` sets how much of the model a checkpoint must cover: ``'all'``, or ``'some'`` (fine-tuning from weights
+    of another data set). Resuming requires ``'all'``.
     """
 
     required = 'some'
-    hint = ''  # at the end of the refusal
-    loaded: dict[str, Any] = {}  # epoch and iteration of the checkpoint last read, where it says so
+    hint = ''  # appended to the error message
+    loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
                         revise_keys: list | None = None) -> dict:
-        """Read ``filename`` (a path or an http address) without running code from it, compare, log the counts, load.
+        """Load ``filename`` (a path or an http(s) URL) without running code from it; log how it matches the model.
 
         Raises:
-            UserError: the file cannot be read, or fits the model less than ``required``.
+            UserError: the file cannot be read, or covers less of the model than ``required``.
         """
         if '://' in filename and not filename.startswith(('http://', 'https://')):
             return super().load_checkpoint(filename, map_location=map_location, strict=strict)
@@ -50,42 +50,42 @@ class CheckedRunner(Runner):
         return checkpoint
 
     def build_train_loop(self, loop: Any) -> Any:
-        """As mmengine's; an epoch without an iteration, which would 'train' nothing, is refused."""
+        """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""
         built = super().build_train_loop(loop)
         check_iterations(built.dataloader)
         return built
 
     def build_visualizer(self, visualizer: Any = None) -> Any:
-        """As mmengine's, but each run has its own: one of a fixed name would go on writing to the folder of an
-        earlier run of this process."""
+        """Like mmengine's, but with a new visualizer per run; one with a fixed name would keep writing to the folder of
+        an earlier run in this process."""
         if isinstance(visualizer, dict):
             visualizer = {key: value for key, value in visualizer.items() if key != 'name'}
         return super().build_visualizer(visualizer)
 
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
-        """Take up a training where ``filename`` left it; the checkpoint must fit the model whole."""
-        self.required, self.hint = 'all', '; a training can go on only with the config it began with'
+        """Resume training from ``filename``; the checkpoint must match the model completely."""
+        self.required, self.hint = 'all', '; resume with the config that the training was started with'
         try:
             super().resume(filename, *args, **kwargs)
-        except (KeyError, ValueError) as error:  # of optimizers and schedulers; whatever they are, they do not fit
+        except (KeyError, ValueError) as error:  # raised by optimizers and schedulers that do not fit
             if isinstance(error, UserError):
                 raise
-            raise UserError(f'cannot resume from {filename}: the state of its optimizer and schedules does not fit the '
-                            f'config ({type(error).__name__}: {one_line(error, 160)}); start from its '
-                            f'weights with --cfg-options load_from={filename}') from error
+            raise UserError(f'cannot resume from {filename}: its optimizer or scheduler state does not fit the config '
+                            f'({type(error).__name__}: {one_line(error, 160)}); to start from its weights, use '
+                            f'--cfg-options load_from={filename}') from error
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
-        """As mmengine's; on CPUs, where torch has no SyncBN, several processes train with plain BN."""
+        """Like mmengine's, but replace SyncBN by BN on CPUs, where torch does not support SyncBN."""
         if self.distributed and get_device() == 'cpu':
             synced = sum(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())
             if synced:
-                self.logger.info(f'{synced} SyncBN layers become BN: synchronised statistics need GPUs')
+                self.logger.info(f'{synced} SyncBN layers replaced by BN: synchronised statistics need GPUs')
                 model = revert_sync_batchnorm(model)
         return super().wrap_model(model_wrapper_cfg, model)
 
 
 def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
-    """The runner of ``config`` (its ``runner_type`` too, if it names one), with :class:`CheckedRunner`'s loading."""
+    """Build the runner of ``config`` (or its ``runner_type``), with the loading of :class:`CheckedRunner`."""
     read_checkpoints_safely()
     kind = config.get('runner_type')
     if kind is None:
@@ -101,13 +101,13 @@ def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
 
 
 def check_iterations(dataloader: Any) -> None:
-    """See that a training's data give at least one iteration.
+    """Check that an epoch has at least one iteration.
 
     Raises:
-        UserError: they do not; with the numbers of images, processes and the batch.
+        UserError: it has none; with the number of images and processes and the batch size.
     """
     sampler = getattr(dataloader, 'sampler', None)
-    if not hasattr(dataloader, '__len__') or 'Infinite' in type(sampler).__name__:  # which ends no epoch
+    if not hasattr(dataloader, '__len__') or 'Infinite' in type(sampler).__name__:  # endless
         return
     try:
         iterations, images = len(dataloader), len(dataloader.dataset)
@@ -116,17 +116,17 @@ def check_iterations(dataloader: Any) -> None:
     if iterations:
         return
     if not images:
-        raise UserError('the training set has no images, so there would be no iteration; see train_dataloader.dataset')
+        raise UserError('the training set has no images; check train_dataloader.dataset')
     processes = f' over {get_world_size()} processes' if get_world_size() > 1 else ''
     least = max(1, images // get_world_size())
-    raise UserError(f'{images} image{"s" * (images > 1)}{processes}, batch {dataloader.batch_size}, drop_last: no '
-                    f'iteration; lower the batch (train_dataloader.batch_size={least} at most), or set '
+    raise UserError(f'{images} image{"s" * (images > 1)}{processes}, batch {dataloader.batch_size}, drop_last=True: '
+                    f'no iterations; set train_dataloader.batch_size to {least} or less, or set '
                     'train_dataloader.drop_last=False')
 
 
 def read_checkpoints_safely() -> None:
-    """Let everything that mmengine loads by a path or an http address (``init_cfg`` of any module) go through
-    :func:`~mmkcla.checkpoint.read_checkpoint`, which runs no code; mmengine falls back to unsafe unpickling."""
+    """Make mmengine load paths and http(s) URLs (``init_cfg`` of any module) with
+    :func:`~mmkcla.checkpoint.read_checkpoint`, which runs no code; mmengine itself may unpickle unsafely."""
     def load(filename: str, map_location: Any = None) -> dict:
         return read_checkpoint(download(filename))
 
@@ -134,7 +134,7 @@ def read_checkpoints_safely() -> None:
 
 
 def inner_model(model: torch.nn.Module) -> torch.nn.Module:
-    """The model whose names a checkpoint has, without DDP's or test-time augmentation's wrapper."""
+    """Unwrap DDP and test-time augmentation; a checkpoint uses the names of the inner model."""
     while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
         model = model.module
     return model

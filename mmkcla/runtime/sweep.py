@@ -1,4 +1,4 @@
-"""The table of several configs, each trained with several seeds."""
+"""Table of several configs, each trained with several seeds."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ TABLE, REPORT = 'sweep.csv', 'sweep.md'
 
 @dataclass
 class SweepRow:
-    """A config, what came of its seeds, and the error that kept it from starting."""
+    """A config, the results of its seeds, and the error if it could not be started."""
 
     config: str
     results: list[SeedResult] = field(default_factory=list)
@@ -23,7 +23,7 @@ class SweepRow:
 
     @property
     def failed(self) -> bool:
-        """Whether it, or a seed of it, was tried in vain."""
+        """Whether the config or one of its seeds failed."""
         return bool(self.error) or any(result.failed for result in self.results)
 
     @property
@@ -33,12 +33,12 @@ class SweepRow:
 
     @property
     def summaries(self) -> dict[str, Summary]:
-        """Of the seeds that are done."""
+        """Summaries over the seeds that are done."""
         return summarise(self.done)
 
 
 def _cell(row: SweepRow, name: str) -> str:
-    """Mean and deviation, and of how many seeds where not all that are done have a number."""
+    """Format mean and deviation; add the number of seeds if not all finished seeds have a value."""
     summary = row.summaries.get(name)
     if summary is None:
         return ''
@@ -47,7 +47,7 @@ def _cell(row: SweepRow, name: str) -> str:
 
 
 def _cells(row: SweepRow) -> dict[str, Any]:
-    """A row of the table, by column."""
+    """Return a row of the table, by column."""
     cells: dict[str, Any] = dict(config=row.config, seeds=len(row.done))
     for name, summary in row.summaries.items():
         cells |= {f'{name} mean': summary.mean, f'{name} sd': summary.sd, f'{name} n': summary.count}
@@ -55,20 +55,20 @@ def _cells(row: SweepRow) -> dict[str, Any]:
 
 
 def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metrics: Sequence[str] | None) -> None:
-    """Write ``sweep.csv`` (every metric, numbers in full) and ``sweep.md`` (``metrics``, or every one), each whole.
+    """Write ``sweep.csv`` (all metrics, full precision) and ``sweep.md`` (``metrics``, or all) atomically.
 
     Raises:
-        UserError: for a metric that no config has, once all have been tested.
+        UserError: no config has one of ``metrics``, after all configs have been tested.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.summaries))
-    none = {f'{name} n': 0 for name in names}  # a config without a number of it
+    none = {f'{name} n': 0 for name in names}  # for configs without a value
     write_csv(work_dir / TABLE, (none | _cells(row) for row in rows),
               ['config', 'seeds', *(f'{name} {part}' for name in names for part in ('mean', 'sd', 'n'))], digits=None)
     shown = list(metrics or names)
     unknown = [name for name in shown if names and name not in names]
     lines = ['# Sweep', '',
-             f'Seeds {", ".join(map(str, seeds))}; mean ± standard deviation of the sample (n − 1) over the seeds that '
-             'are done.', '', '| config | seeds | ' + ' | '.join(shown) + ' |', '|---|---|' + '---|' * len(shown)]
+             f'Seeds {", ".join(map(str, seeds))}; mean ± sample standard deviation (n − 1) over the seeds that are '
+             'done.', '', '| config | seeds | ' + ' | '.join(shown) + ' |', '|---|---|' + '---|' * len(shown)]
     for row in rows:
         cells = [_cell(row, name) for name in shown]
         lines.append(f'| {row.config} | {len(row.done)} of {len(seeds)} | ' + ' | '.join(cells) + ' |')
@@ -78,4 +78,4 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
     with whole_file(work_dir / REPORT, 'w') as file:
         file.write('\n'.join(lines).rstrip() + '\n')
     if unknown and all(row.done or row.error for row in rows):
-        raise UserError(f'--metrics {" ".join(unknown)}: not among the results, which are {", ".join(names)}')
+        raise UserError(f'--metrics {" ".join(unknown)}: not in the results; available: {", ".join(names)}')

@@ -1,4 +1,4 @@
-"""What is checked and changed before a test starts."""
+"""Check and complete a config before a test."""
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,40 +8,40 @@ from .config import section
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-PARTIAL_HINT = '; --allow-partial takes it nevertheless'
+PARTIAL_HINT = '; use --allow-partial to load it anyway'
 
 
 def one_checkpoint(checkpoints: list[str]) -> str:
-    """The checkpoint; a pattern may have become several.
+    """Return the only checkpoint; a shell pattern may have matched several.
 
     Raises:
         UserError: there are several.
     """
     if len(checkpoints) > 1:
         count = {2: 'two', 3: 'three'}.get(len(checkpoints), str(len(checkpoints)))
-        raise UserError(f'{count} checkpoints given: {", ".join(checkpoints)}; name one')
+        raise UserError(f'{count} checkpoints given: {", ".join(checkpoints)}; give exactly one')
     return checkpoints[0]
 
 
 def check_checkpoint(name: str) -> None:
-    """See that a checkpoint is there, before anything heavy is imported.
+    """Check that a checkpoint exists, before heavy packages are imported.
 
     Raises:
-        UserError: there is no such file, or it is a folder.
+        UserError: the file does not exist, or is a folder.
     """
     if '://' in name or Path(name).is_file():
         return
     if Path(name).is_dir():
         inside = sorted(path.name for path in Path(name).glob('*.pth'))
-        hint = f'; it has {", ".join(inside[-3:])}' if inside else ', without a .pth in it'
+        hint = f'; it contains {", ".join(inside[-3:])}' if inside else ' without .pth files'
         raise UserError(f'checkpoint {name} is a folder{hint}')
     raise UserError(f'no such checkpoint: {name}')
 
 
 def evaluate_only(config: 'Config') -> None:
-    """Drop what belongs to training: its loops and data, resuming, and the averaged copy of the weights.
+    """Remove everything for training from the config: loops and data, resuming, and ``EMAHook``.
 
-    A checkpoint written under ``EMAHook`` has the averaged weights in their place already.
+    A checkpoint written with ``EMAHook`` already has the averaged weights as its main weights.
     """
     config.resume = False
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr',
@@ -51,17 +51,17 @@ def evaluate_only(config: 'Config') -> None:
 
 
 def draw_into(config: 'Config', host: str | None, folder: str) -> None:
-    """Have the host's visualization hook draw each test image into ``folder``.
+    """Configure the host's visualization hook to write a picture of each test image to ``folder``.
 
     Raises:
-        UserError: the host of the config is not known.
+        UserError: the config has no known host.
     """
     hook_and_visualizer = {'mmdet': ('DetVisualizationHook', 'DetLocalVisualizer'),
                            'mmseg': ('SegVisualizationHook', 'SegLocalVisualizer'),
                            'mmpretrain': ('VisualizationHook', 'UniversalVisualizer')}
     if host not in hook_and_visualizer:
-        raise UserError('--show-dir needs a config of mmdet, mmseg or mmpretrain (its default_scope)')
-    folder = str(Path(folder).resolve())  # the hosts put a relative folder below the work dir
+        raise UserError('--show-dir needs a config with default_scope mmdet, mmseg or mmpretrain')
+    folder = str(Path(folder).resolve())  # the hosts would put a relative folder below the work dir
     hook_type, visualizer_type = hook_and_visualizer[host]
     hook = section(section(config, 'default_hooks'), 'visualization', dict(type=hook_type))
     visualizer = section(config, 'visualizer', dict(type=visualizer_type, name='visualizer'))
@@ -76,15 +76,15 @@ def draw_into(config: 'Config', host: str | None, folder: str) -> None:
 
 
 def pictures_folder(host: str | None, folder: str) -> Path:
-    """Where below ``--show-dir`` the host puts its pictures."""
+    """Return the folder, within ``--show-dir``, to which the host writes its pictures."""
     return Path(folder) / 'vis_data' / 'vis_image' if host == 'mmseg' else Path(folder)
 
 
 def report_into(config: 'Config', work_dir: Path) -> list[Path]:
-    """Have each ``BinarySegMetric`` without an ``out_dir`` write its tables and pictures below ``work_dir``.
+    """Set the ``out_dir`` of each ``BinarySegMetric`` that has none to a folder in ``work_dir``.
 
     Returns:
-        The folders of all of them.
+        The output folders of all of them.
     """
     evaluators = config.test_evaluator
     folders: list[Path] = []

@@ -1,4 +1,4 @@
-"""What is checked and added before a training starts."""
+"""Check and complete a config before training."""
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def check_numbers(config: 'Config') -> None:
-    """See that what counts images and iterations can.
+    """Check that batch sizes, worker counts and iteration counts are valid integers.
 
     Raises:
-        UserError: naming the first entry of the config that cannot.
+        UserError: the first invalid entry of the config.
     """
     least = {f'{split}_dataloader.{name}': low for split in ('train', 'val', 'test')
              for name, low in (('batch_size', 1), ('num_workers', 0))}
@@ -22,14 +22,15 @@ def check_numbers(config: 'Config') -> None:
         part, _, name = place.partition('.')
         value = (config.get(part) or {}).get(name)
         if value is not None and not (isinstance(value, int) and value >= low):
-            raise UserError(f'{place}={value!r} must be a whole number of at least {low}')
+            raise UserError(f'{place}={value!r} must be an integer of at least {low}')
 
 
 def check_preprocessor(config: 'Config') -> None:
-    """See that mmseg's preprocessor knows how to make images of one size, which it asks for at the first batch.
+    """Check that mmseg's preprocessor has exactly one of size and size_divisor; mmseg itself fails only at the first
+    batch.
 
     Raises:
-        UserError: it has both a size and a divisor, or neither.
+        UserError: it has both, or neither.
     """
     place = 'model.data_preprocessor' if config.model.get('data_preprocessor') else 'data_preprocessor'
     part = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}
@@ -43,10 +44,10 @@ def check_preprocessor(config: 'Config') -> None:
 
 
 def use_amp(config: 'Config') -> None:
-    """Make the optimizer's wrapper one of mixed precision.
+    """Replace the optimizer wrapper by one with mixed precision.
 
     Raises:
-        UserError: there is no accelerator, or the config has a wrapper of another kind.
+        UserError: there is no accelerator, or the config uses a different wrapper.
     """
     from mmengine.device import get_device
     if get_device() == 'cpu':
@@ -61,34 +62,34 @@ def use_amp(config: 'Config') -> None:
 
 
 def set_learning_rate(config: 'Config', scale: bool) -> None:
-    """Switch on the scaling of the learning rate, or say that this run's batch is not the one it was chosen for.
+    """Enable learning-rate scaling, or note that the batch size of this run differs from that of the config.
 
     Raises:
-        UserError: scaling is asked for, and the config does not say for which batch its learning rate is.
+        UserError: scaling is requested, but the config does not define the base batch size.
     """
     from mmengine.dist import get_world_size
     rule = config.get('auto_scale_lr') or {}
     base = rule.get('base_batch_size')
     if scale and base is None:
-        raise UserError('--auto-scale-lr: the config does not say for which batch its learning rate is; add '
-                        'auto_scale_lr = dict(base_batch_size=16), the number of images an iteration on all GPUs')
+        raise UserError('--auto-scale-lr: the config has no base batch size for its learning rate; add auto_scale_lr = '
+                        'dict(base_batch_size=16), the number of images per iteration over all GPUs')
     if scale:
         config.auto_scale_lr.enable = True
     batch = config.train_dataloader.get('batch_size')
     if base and batch and not rule.get('enable') and not scale and batch * get_world_size() != base:
-        note(f"the config's learning rate is for {base} images an iteration, this run has {batch * get_world_size()}; "
-             '--auto-scale-lr adapts it')
+        note(f'the learning rate of the config is for {base} images per iteration, this run has '
+             f'{batch * get_world_size()}; --auto-scale-lr adapts it')
 
 
 def add_outputs(config: 'Config') -> None:
-    """Add what every training here leaves behind: whole checkpoints, curves, TensorBoard, a line of progress."""
+    """Add the outputs of every training: atomic checkpoints, curves, TensorBoard logs, progress lines."""
     hooks = section(config, 'default_hooks')
-    if hooks.get('checkpoint', True):  # None switches a default hook off
+    if hooks.get('checkpoint', True):  # None disables a default hook
         checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
         if _is_named(checkpoint, 'CheckpointHook'):
             checkpoint['type'] = 'mmkcla.AtomicCheckpointHook'
     iterations = config.train_cfg.get('max_iters')
-    if iterations and hooks.get('logger', True):  # else a short training ends before its first line
+    if iterations and hooks.get('logger', True):  # short trainings would end before the first log line
         logger = section(hooks, 'logger', dict(type='LoggerHook'))
         logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
 

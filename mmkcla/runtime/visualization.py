@@ -1,16 +1,16 @@
-"""Pictures of a test are an extra: none of them may end it."""
+"""Keep a test running if a picture cannot be drawn."""
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..utils.text import one_line
 
-_DRAWING = ('add_datasample', 'visualize_cls')  # of mmdet's and mmseg's visualizers, and of mmpretrain's
+_DRAWING = ('add_datasample', 'visualize_cls')  # methods of mmdet's and mmseg's visualizers, and of mmpretrain's
 
 
 def skip_what_cannot_be_drawn(runner: Any) -> None:
-    """Let the runner's visualizer pass over a picture that it fails at (mmseg's does at images of one pixel), with a
-    line in the log. What the disk refuses is raised as before."""
+    """Make the runner's visualizer log and skip pictures that it cannot draw (mmseg's fails on 1×1 images). Errors of
+    the file system are still raised."""
     for name in _DRAWING:
         if hasattr(runner.visualizer, name):
             setattr(runner.visualizer, name, _guarded(getattr(runner.visualizer, name), runner.logger))
@@ -25,7 +25,7 @@ def _guarded(draw: Callable, logger: Any) -> Callable:
             raise
         except Exception as error:
             picture = _path(args, kwargs)
-            logger.warning(f'{picture} cannot be drawn, and has no picture: {type(error).__name__}: '
+            logger.warning(f'{picture} cannot be drawn; skipped: {type(error).__name__}: '
                            f'{one_line(error)}')
             return None
 
@@ -33,6 +33,6 @@ def _guarded(draw: Callable, logger: Any) -> Callable:
 
 
 def _path(args: tuple, kwargs: dict) -> str:
-    """Of the image, else the picture's name."""
+    """Return the path of the image, else the name of the picture."""
     sample = kwargs.get('data_sample', args[2] if len(args) > 2 else None)
     return str(getattr(sample, 'img_path', None) or kwargs.get('name') or (args[0] if args else 'an image'))

@@ -215,7 +215,7 @@ def test_errors(images, tmp_path, capsys) -> None:
         'EfficientLayerAttention gives earlier layers no share: it looks at its own map alone'
     torch.save(subject_of('mrla-base-resnet20_digits').model.state_dict(), tmp_path / 'mrla.pth')
     message = failing('keys', CONFIG, '--images', images, '--checkpoint', tmp_path / 'mrla.pth')
-    assert message.startswith(f'checkpoint {tmp_path}/mrla.pth fits the model of the config only in part (')
+    assert message.startswith(f'checkpoint {tmp_path}/mrla.pth fits the model of the config only partially (')
     assert 'missing: layer_attentions.0.0.log_temperature' in message
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', '-', '-') == \
         '--checkpoint has 2 values for 1 configs; give one per config (- for random weights)'

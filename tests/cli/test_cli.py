@@ -75,7 +75,7 @@ def test_resume_goes_on_after_the_last_whole_checkpoint(trained, tmp_path, capsy
     config = shutil.copy(trained.config, tmp_path / 'tiny_resume.py')
     assert main(['train', str(config), '--work-dir', str(tmp_path / 'w'), '--resume']) == 0
     shown = capsys.readouterr()
-    assert f'note: --resume: {damaged} is damaged; passed over' in shown.err
+    assert f'note: --resume: {damaged} is damaged; skipped' in shown.err
     assert 'resumed epoch: 1, iter: 2' in shown.out and 'Epoch(train) [1]' not in shown.out
     before, after = (read_table(folder / 'curves.csv') for folder in (trained.work_dir, tmp_path / 'w'))
     assert after[0] == before[0] and [row['iter'] for row in after] == [2, 4]
@@ -100,7 +100,7 @@ def test_what_can_be_resumed(tmp_path, capsys) -> None:
     assert find_resumable(tmp_path) == tmp_path / 'epoch_10.pth'
     (tmp_path / 'epoch_10.pth').write_bytes(b'')
     assert find_resumable(tmp_path) == tmp_path / 'epoch_2.pth'
-    assert capsys.readouterr().err == f'note: --resume: {tmp_path}/epoch_10.pth is damaged; passed over\n'
+    assert capsys.readouterr().err == f'note: --resume: {tmp_path}/epoch_10.pth is damaged; skipped\n'
 
 
 def test_an_unreadable_image_stops_the_training_by_name(tmp_path, capsys) -> None:
@@ -147,11 +147,11 @@ def test_what_is_added_to_a_config() -> None:
 def test_learning_rate_and_batch(capsys) -> None:
     config = Config(dict(train_dataloader=dict(batch_size=4), auto_scale_lr=dict(base_batch_size=16)))
     set_learning_rate(config, scale=False)
-    assert capsys.readouterr().err == ("note: the config's learning rate is for 16 images an iteration, this run has "
-                                       '4; --auto-scale-lr adapts it\n')
+    assert capsys.readouterr().err == ('note: the learning rate of the config is for 16 images per iteration, this run '
+                                       'has 4; --auto-scale-lr adapts it\n')
     set_learning_rate(config, scale=True)
     assert config.auto_scale_lr.enable is True
-    with pytest.raises(UserError, match='does not say for which batch its learning rate is'):
+    with pytest.raises(UserError, match='the config has no base batch size for its learning rate'):
         set_learning_rate(Config(dict(train_dataloader=dict(batch_size=4))), scale=True)
 
 
@@ -180,14 +180,14 @@ def test_partial_checkpoints_are_refused(trained, tmp_path, capsys) -> None:
     config = shutil.copy(trained.config, tmp_path / 'tiny_part.py')
     run = ['test', config, tmp_path / 'part.pth', '--work-dir', tmp_path / 'w']
     message = error_of(capsys, *run)
-    assert message.startswith(f'checkpoint {tmp_path}/part.pth fits the model of the config only in part '
+    assert message.startswith(f'checkpoint {tmp_path}/part.pth fits the model of the config only partially '
                               f'({len(head)} matched, ') and '--allow-partial' in message
     assert main([str(part) for part in [*run, '--allow-partial']]) == 0
     run[2] = tmp_path / 'other.pth'
     assert 'has nothing in common with the model of the config (0 matched, ' in error_of(
         capsys, *run, '--allow-partial')
     cv2.imwrite(str(tmp_path / 'a.png'), np.zeros((8, 8, 3), np.uint8))
-    assert 'only in part' in error_of(capsys, 'infer', config, tmp_path / 'part.pth', tmp_path / 'a.png', '--out-dir',
+    assert 'only partially' in error_of(capsys, 'infer', config, tmp_path / 'part.pth', tmp_path / 'a.png', '--out-dir',
                                     tmp_path / 'out')
 
 
@@ -198,7 +198,7 @@ def test_test_time_augmentation(trained, tmp_path, capsys) -> None:
     assert 'coco/bbox_mAP' in json.loads((tmp_path / 'w' / 'metrics.json').read_text())
     masks = error_of(capsys, 'test', config, trained.checkpoint, '--work-dir', tmp_path / 'w', '--tta', '--no-checks',
                    '--cfg-options', 'model.roi_head.mask_head.type=FCNMaskHead')
-    assert masks.startswith('--tta: mmdet merges boxes only')
+    assert masks.startswith('--tta: mmdet merges only boxes')
 
 
 # -- infer -------------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_inputs_of_inference(trained, tmp_path, capsys) -> None:
         capsys, *run, empty / 'deeper' / 'a.png', '--out-dir', empty / 'deeper')
     assert error_of(capsys, *run, empty / 'deeper', '--batch-size', 0) == '--batch-size must be at least 1, got 0'
     assert error_of(capsys, *run, empty / 'deeper', '--out-dir', tmp_path / 'o', '--device', 'toaster').startswith(
-        '--device toaster cannot be used here: ')
+        '--device toaster cannot be used: ')
 
 
 def test_pictures_have_names_of_their_own() -> None:

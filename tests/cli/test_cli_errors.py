@@ -90,7 +90,7 @@ def test_config_that_cannot_be_read(tmp_path, capsys, text, says) -> None:
 
 
 @pytest.mark.parametrize(('package', 'file', 'says'), [
-    ('mmseg', 'unet/unet-s5-d16_fcn_4xb4-40k_drive-64x64.py', ' here; name the file by its path: _base_ = (.*)'),
+    ('mmseg', 'unet/unet-s5-d16_fcn_4xb4-40k_drive-64x64.py', ' here; use a path instead: _base_ = (.*)'),
     ('mmkcla', 'unet/unet-small_1xb8-300e_isic2018-256x256.py', '; write _base_ = (.*)'),
 ])
 def test_bases_that_mmengine_does_not_find_are_named(tmp_path, capsys, package, file, says) -> None:
@@ -114,7 +114,7 @@ def test_options(tmp_path, capsys) -> None:
     (tmp_path / 'a.py').write_text('a = dict(b=1, c=[dict(d=1)])')
     config = load_config(str(tmp_path / 'a.py'), ['a.b=2', 'a.c.0.d=x', 'a.new=None'])
     assert config.a == dict(b=2, c=[dict(d='x')], new=None)
-    assert capsys.readouterr().err == 'note: --cfg-options: a.new not in the config so far; added\n'
+    assert capsys.readouterr().err == 'note: --cfg-options: a.new not in the config; added\n'
     assert error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a.b') == \
         "--cfg-options takes KEY=VALUE, got 'a.b'"
     assert 'Imbalanced brackets' in error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a=[(1,2]')
@@ -132,7 +132,7 @@ def test_checkpoint_that_is_not_there(tmp_path, capsys) -> None:
     assert error_of(capsys, 'test', 'any.py', tmp_path / 'a.pth') == f'no such checkpoint: {tmp_path}/a.pth'
     (tmp_path / 'epoch_1.pth').touch()
     assert error_of(capsys, 'infer', 'any.py', tmp_path, 'a.jpg') == \
-        f'checkpoint {tmp_path} is a folder; it has epoch_1.pth'
+        f'checkpoint {tmp_path} is a folder; it contains epoch_1.pth'
     assert error_of(capsys, 'train', 'any.py', '--resume', tmp_path / 'a.pth') == \
         f'--resume: no such checkpoint: {tmp_path}/a.pth'
     assert error_of(capsys, 'test', 'any.py', tmp_path / 'epoch_1.pth', '--out', 'a.json') == \
@@ -278,8 +278,8 @@ def test_scripts_hand_on_their_arguments(tmp_path) -> None:
 def test_versions_outside_of_the_tested_range_are_named() -> None:
     modules = {name: SimpleNamespace(__version__=version) for name, version in (
         ('torch', '2.99.0+cpu'), ('mmengine', '0.10.12'), ('mmcv', '2.0.1'), ('mmdet', '3.5.1rc1'), ('other', '9'))}
-    assert version_notes(modules) == ['torch 2.99.0+cpu is newer than the last tested one (2.14)',
-                                      'mmcv 2.0.1 is older than the 2.1 this package needs; it may not work']
+    assert version_notes(modules) == ['torch 2.99.0+cpu is newer than the newest tested version (2.14)',
+                                      'mmcv 2.0.1 is older than 2.1, the oldest supported version; it may not work']
     assert version_notes({'mmseg': SimpleNamespace()}) == []
 
 

@@ -49,8 +49,8 @@ def config(trained, tmp_path, monkeypatch):
 def test_a_training_without_an_iteration(config, capsys):
     message = error_of(capsys, 'train', config, '--work-dir', 'w', '--cfg-options', 'train_dataloader.batch_size=64',
                        'train_dataloader.drop_last=True', 'train_dataloader.sampler.type=DefaultSampler')
-    assert message == ('2 images, batch 64, drop_last: no iteration; lower the batch (train_dataloader.batch_size=2 at '
-                       'most), or set train_dataloader.drop_last=False')
+    assert message == ('2 images, batch 64, drop_last=True: no iterations; set train_dataloader.batch_size to 2 or '
+                       'less, or set train_dataloader.drop_last=False')
     assert not list(Path('w').glob('*.pth'))
 
 
@@ -62,12 +62,12 @@ def test_what_gives_an_iteration(monkeypatch):
     check(16, 64)
     check(16, 16, drop_last=True)
     check(16, 64, InfiniteSampler, drop_last=True)  # goes on from the start
-    with pytest.raises(UserError, match='^the training set has no images, so there would be no iteration'):
+    with pytest.raises(UserError, match='^the training set has no images; check train_dataloader.dataset'):
         check(0, 2)
-    with pytest.raises(UserError, match='^16 images, batch 17, drop_last: no iteration; lower'):
+    with pytest.raises(UserError, match='^16 images, batch 17, drop_last=True: no iterations; set'):
         check(16, 17, drop_last=True)
     monkeypatch.setattr(runners, 'get_world_size', lambda: 4)
-    with pytest.raises(UserError, match=r'^1 image over 4 processes, batch 2, drop_last: .*batch_size=1 at most'):
+    with pytest.raises(UserError, match='^1 image over 4 processes, batch 2, drop_last=True: .*_size to 1 or less'):
         check(1, 2, drop_last=True)
 
 
@@ -77,8 +77,8 @@ def test_what_gives_an_iteration(monkeypatch):
     ([f'test_evaluator={METRIC[:-1]}, threshold=7, _delete_=True)'],
      'BinarySegMetric: threshold=7 is a probability between 0 and 1'),
     ([f'val_evaluator={METRIC[:-1]}, _delete_=True)', 'default_hooks.checkpoint.save_best=DSC_poold'],
-     "default_hooks.checkpoint.save_best='DSC_poold' is not a metric of the validation (did you mean 'DSC_pooled'?); "
-     'there are: IoU_pooled, DSC_pooled, mIoU_pooled, mDice_pooled, Acc_pooled, Sens_pooled, Spec_pooled, IoU_mean, '
+     "default_hooks.checkpoint.save_best='DSC_poold' is not a validation metric (did you mean 'DSC_pooled'?); "
+     'available: IoU_pooled, DSC_pooled, mIoU_pooled, mDice_pooled, Acc_pooled, Sens_pooled, Spec_pooled, IoU_mean, '
      'DSC_mean, mIoU_mean, mDice_mean, Acc_mean, Sens_mean, Spec_mean, TJ65_mean, failed_share, empty_truth'),
     (['model.data_preprocessor.size=None'],
      'model.data_preprocessor has neither size nor size_divisor; give one of them: --cfg-options '
@@ -103,8 +103,8 @@ def test_a_metric_that_is_not_there(config, capsys):
     """mmseg's evaluator does not tell its names beforehand: the first validation does."""
     assert error_of(capsys, 'train', config, '--work-dir', 'w', '--cfg-options',
                     'default_hooks.checkpoint.save_best=mDic') == (
-        "default_hooks.checkpoint.save_best='mDic' is not a metric of the validation (did you mean 'mDice'?); there "
-        'are: aAcc, mIoU, mAcc, mDice')
+        "default_hooks.checkpoint.save_best='mDic' is not a validation metric (did you mean 'mDice'?); "
+        'available: aAcc, mIoU, mAcc, mDice')
 
 
 def test_a_set_without_val(config, trained, tmp_path, capsys):
@@ -172,8 +172,8 @@ def test_what_was_measured(config, trained, capsys):
 
 
 def test_two_checkpoints(config, capsys):
-    assert error_of(capsys, 'test', config, 'a.pth', 'b.pth') == 'two checkpoints given: a.pth, b.pth; name one'
-    assert error_of(capsys, 'test', config, *'abcd') == '4 checkpoints given: a, b, c, d; name one'
+    assert error_of(capsys, 'test', config, 'a.pth', 'b.pth') == 'two checkpoints given: a.pth, b.pth; give exactly one'
+    assert error_of(capsys, 'test', config, *'abcd') == '4 checkpoints given: a, b, c, d; give exactly one'
 
 
 def test_report_of_the_binary_metric(config, trained, capsys):
@@ -197,7 +197,7 @@ def test_an_image_that_cannot_be_drawn(config, trained, tmp_path, capsys):
                  "test_dataloader.dataset.pipeline=[dict(type=mmkcla.LoadImageFromFile), dict(type=Resize, "
                  "scale=(32, 32)), dict(type=mmkcla.LoadBinaryMask), dict(type=PackSegInputs)]"]) == 0
     shown = capsys.readouterr().out
-    assert 'data/images/test/dot.png cannot be drawn, and has no picture: ' in shown
+    assert 'data/images/test/dot.png cannot be drawn; skipped: ' in shown
     assert 'pictures: sd/vis_data/vis_image\n' in shown and Path('w/metrics.json').is_file()
     assert len(list(Path('sd/vis_data/vis_image').iterdir())) == 2
 
@@ -211,6 +211,6 @@ def test_the_disk_still_stops_a_picture():
                              logger=SimpleNamespace(warning=lines.append))
     skip_what_cannot_be_drawn(runner)
     runner.visualizer.add_datasample('odd', None, data_sample=None)
-    assert lines == ['odd cannot be drawn, and has no picture: IndexError: out of range']
+    assert lines == ['odd cannot be drawn; skipped: IndexError: out of range']
     with pytest.raises(OSError, match='No space left'):
         runner.visualizer.add_datasample('full', None, SimpleNamespace(img_path='a.png'))

@@ -53,10 +53,10 @@ def test_channels_of_nothing():
 
 
 @pytest.mark.parametrize(('option', 'message'), [
-    ('train_dataloader.batch_size=0', 'train_dataloader.batch_size=0 must be a whole number of at least 1'),
-    ('train_dataloader.num_workers=-1', 'train_dataloader.num_workers=-1 must be a whole number of at least 0'),
-    ('train_cfg.max_iters=2.5', 'train_cfg.max_iters=2.5 must be a whole number of at least 1'),
-    ('train_cfg.val_interval=0', 'train_cfg.val_interval=0 must be a whole number of at least 1'),
+    ('train_dataloader.batch_size=0', 'train_dataloader.batch_size=0 must be an integer of at least 1'),
+    ('train_dataloader.num_workers=-1', 'train_dataloader.num_workers=-1 must be an integer of at least 0'),
+    ('train_cfg.max_iters=2.5', 'train_cfg.max_iters=2.5 must be an integer of at least 1'),
+    ('train_cfg.val_interval=0', 'train_cfg.val_interval=0 must be an integer of at least 1'),
 ])
 def test_run_settings(tmp_path, monkeypatch, capsys, option, message):
     monkeypatch.chdir(tmp_path)

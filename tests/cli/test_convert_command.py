@@ -82,7 +82,7 @@ def test_account_and_contents(kcla, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert f'{kcla}: cifar-kcla, CifarLayerAttentionResNet-20, KCLA, 10 classes\n' in shown
     assert re.search(r'^  matched +178 of 178$', shown, re.MULTILINE)
-    assert 'dropped     6 that the released code builds and never uses (643 parameters): ' in shown
+    assert 'dropped     6 that the released code creates but never uses (643 parameters): ' in shown
     assert 'stages.0.0.kcla.u_bn.weight and 3 more' in shown
     for kind in ('missing', 'unexpected', 'mismatched'):
         assert re.search(rf'^  {kind} +0$', shown, re.MULTILINE)
@@ -151,7 +151,7 @@ def test_layer_with_the_carry_of_block_11(data_dir, tmp_path, capsys):
     torch.save(states(golden(data_dir, 'imagenet_kcla_layers'), 'state/0.'), tmp_path / 'a.pth')
     assert main(['convert', str(tmp_path / 'a.pth'), str(tmp_path / 'b.pth'), '--carry', 'block']) == 0
     shown = capsys.readouterr().out
-    assert 'dropped     1 that the released code builds and never uses (8,192 parameters): adjust_channel.w' in shown
+    assert 'dropped     1 that the released code creates but never uses (8,192 parameters): adjust_channel.w' in shown
     assert 'KCLA(channels=256, head_channels=64, carry_channels=256, carry_stride=1)' in shown
 
 
@@ -176,7 +176,8 @@ def test_plain_resnet(tmp_path, capsys):
     torch.save(plain.state_dict(), tmp_path / 'a.pth')
     assert main(['convert', str(tmp_path / 'a.pth'), str(tmp_path / 'b.pth'), '--source', 'torchvision']) == 0
     shown = capsys.readouterr().out
-    assert re.search(r'kept +98 at their start, as the file cannot have them: backbone.layer_attentions.0.0.', shown)
+    assert re.search(r'kept +98 at their initial values, as the file cannot contain them: '
+                     r'backbone.layer_attentions.0.0.', shown)
     assert re.search(r'^  missing +0$', shown, re.MULTILINE)
     net = MODELS.build(dict(printed_backbone(shown), _scope_='mmpretrain'))
     net.init_weights()
@@ -235,7 +236,7 @@ def test_values_that_are_not_finite_are_told(tmp_path, capsys):
     torch.save(weights, tmp_path / 'r18.pth')
     assert main(['convert', str(tmp_path / 'r18.pth'), str(tmp_path / 'out.pth')]) == 0
     out = capsys.readouterr().out
-    assert '  not finite  1 hold NaN or infinite values, as in the file: backbone.conv1.weight\n' in out
+    assert '  not finite  1 contain NaN or infinite values, as in the file: backbone.conv1.weight\n' in out
 
 
 def test_types_and_twins_that_cannot_be(tmp_path, capsys):
@@ -243,10 +244,10 @@ def test_types_and_twins_that_cannot_be(tmp_path, capsys):
     weights['conv1.weight'] = weights['conv1.weight'].int()
     torch.save(weights, file := tmp_path / 'r18.pth')
     assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == \
-        f"{file}: torchvision: 'conv1.weight' is of type int32; weights are floating-point numbers"
+        f"{file}: torchvision: 'conv1.weight' has type int32; weights must be floating-point"
     torch.save({'conv1.weight': torch.zeros(2), 'module.conv1.weight': torch.ones(2)}, file)
     assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == \
-        f"{file}: the checkpoint holds 'conv1.weight' twice, with and without 'module.'"
+        f"{file}: the checkpoint contains 'conv1.weight' twice, with and without 'module.'"
 
 
 def test_other_number_of_classes(kcla, tmp_path, capsys):
@@ -303,7 +304,7 @@ def test_hostile_pickle_does_not_run(tmp_path, capsys):
     mark = tmp_path / 'it ran'
     torch.save(dict(state_dict={}, hook=Hostile(mark)), tmp_path / 'a.pth')
     line = error_of(capsys, 'convert', tmp_path / 'a.pth', tmp_path / 'b.pth', '--source', 'cifar-kcla')
-    assert line.startswith(f'checkpoint {tmp_path / "a.pth"} holds more than weights (') and 'it is refused' in line
+    assert line.startswith(f'checkpoint {tmp_path / "a.pth"} contains more than weights (') and 'it is refused' in line
     assert not mark.exists() and not (tmp_path / 'b.pth').exists()
     torch.load(tmp_path / 'a.pth', weights_only=False)
     assert mark.exists()  # it would have
@@ -322,7 +323,7 @@ def test_files_that_are_no_checkpoints(kcla, tmp_path, capsys):
     line = error_of(capsys, 'convert', tmp_path / 'cut.safetensors', *arguments)
     assert 'cut.safetensors is truncated or not a safetensors file (' in line
     line = error_of(capsys, 'convert', empty, *arguments)
-    assert line == f'{empty}: the checkpoint holds no weights; its keys are: state_dict'
+    assert line == f'{empty}: the checkpoint contains no weights; its keys are: state_dict'
     assert not (tmp_path / 'b.pth').exists()
 
 
@@ -334,19 +335,19 @@ def test_wrong_architecture_and_source(data_dir, kcla, tmp_path, capsys):
     torch.save(states(golden(data_dir, 'cifar20_mrla_base')), tmp_path / 'base.pth')
     out = tmp_path / 'b.pth'
     for file, source, message in (
-            (tmp_path / 'vgg.pth', 'torchvision', 'the checkpoint is not of torchvision: its entries are of no source '
-                                                  'that is known here; they start with: classifier, features'),
-            (tmp_path / 'vgg.pth', None, 'its entries are of no source that is known here; they start with: '
+            (tmp_path / 'vgg.pth', 'torchvision', 'the checkpoint is not from torchvision: its entries fit no known '
+                                                  'source; they start with: classifier, features'),
+            (tmp_path / 'vgg.pth', None, 'its entries fit no known source; they start with: '
                                          'classifier, features'),
-            (tmp_path / 'r18.pth', 'cifar-kcla', 'the checkpoint is not of cifar-kcla: its entries are those of '
+            (tmp_path / 'r18.pth', 'cifar-kcla', 'the checkpoint is not from cifar-kcla: its entries are those of '
                                                  'torchvision'),
-            (kcla, 'imagenet-kcla', 'the checkpoint is not of imagenet-kcla: its entries are those of cifar-kcla'),
-            (tmp_path / 'base.pth', None, 'its names fit several sources; choose one: --source cifar-mrla-base or '
+            (kcla, 'imagenet-kcla', 'the checkpoint is not from imagenet-kcla: its entries are those of cifar-kcla'),
+            (tmp_path / 'base.pth', None, 'the names fit several sources; choose one: --source cifar-mrla-base or '
                                           '--source cifar-softmax')):
         line = error_of(capsys, 'convert', file, out, *(['--source', source] if source else []))
         assert line == f'{file}: {message}'
     line = error_of(capsys, 'convert', kcla, out, '--source', 'kcla')
-    assert line.startswith(f"{kcla}: unknown source 'kcla'; known are: cifar-dla-light, ")
+    assert line.startswith(f"{kcla}: unknown source 'kcla'; available: cifar-dla-light, ")
     assert not out.exists()
 
 
@@ -364,7 +365,7 @@ def test_outputs_that_cannot_be(kcla, tmp_path, capsys):
     line = error_of(capsys, 'convert', out, tmp_path / 'folder.pth' / '..' / 'out.pth', '--force')
     assert line.endswith('is the input file; choose another output file')
     line = error_of(capsys, 'convert', out, tmp_path / 'again.pth')
-    assert line == f'{out}: it has the names of this project already and needs no conversion'
+    assert line == f'{out}: it already has the names of this package and needs no conversion'
 
 
 def test_nothing_is_left_of_a_write_that_fails(kcla, tmp_path, capsys, monkeypatch):

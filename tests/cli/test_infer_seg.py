@@ -277,19 +277,18 @@ def test_three_classes(model, tmp_path, capsys):
         assert [(found['class'], found['pixels']) for found in entry['predictions']] == [
             ('red', 630), ('green', 600), ('blue', 600)]
         assert 'foreground_share' not in entry and 'threshold' not in result and result['mask_values'] == 'labels'
-        assert result['probability_values'] == 'probability of the chosen class = value / 65535'
+        assert result['probability_values'] == 'probability of the predicted class = value / 65535'
         stored = read(out / 'a_probability.png') / 65535
         assert stored[0, 30] == pytest.approx(np.exp(5) / (np.exp(5) + 1 + np.exp(0.1)), abs=2e-5)
         assert read(out / 'a.png').shape == pixels.shape
     assert error_of(capsys, 'infer', *words, tmp_path / 'a.png', '--out-dir', tmp_path / 'o', '--threshold', 0.4,
-                    *options) == ('--threshold cuts the foreground of two classes; this model has 3, of which the most '
-                                  'probable is taken')
+                    *options) == ('--threshold is for two classes; this model has 3 and predicts the most probable one')
 
 
 def test_threshold_that_the_config_does_not_state(model, tmp_path, capsys):
     cv2.imwrite(str(tmp_path / 'a.png'), picture()[0])
     result = infer(model, tmp_path / 'a.png', tmp_path / 'out', '--cfg-options', 'model.decode_head.threshold=None')
-    note = 'note: the decode head of the config states no threshold; 0.3 is used, which is the default of mmseg'
+    note = 'note: the decode head of the config sets no threshold; using 0.3, the default of mmseg'
     assert result['threshold'] == 0.3 and note in capsys.readouterr().err
     infer(model, tmp_path / 'a.png', tmp_path / 'out', '--threshold', 0.5, '--score-thr', 0.4)
     shown = capsys.readouterr().err
@@ -329,7 +328,7 @@ def test_options_that_make_no_sense(model, tmp_path, capsys):
             (['--slide', 64, '--stride', 65], '--stride must be between 1 and the window size of 64 pixels, got 65')):
         assert error_of(capsys, *run, *options) == message
     assert error_of(capsys, *run, '--cfg-options', 'test_dataloader.dataset.pipeline.1.type=CenterCrop').startswith(
-        'the test pipeline has CenterCrop, after which masks do not lie on their images')
+        'the test pipeline contains CenterCrop, which moves pixels; masks would not fit the image')
 
 
 def test_options_of_segmentation_are_refused_elsewhere(model, tmp_path, capsys):
@@ -353,8 +352,9 @@ def test_sizes_that_a_network_refuses(model, tmp_path, capsys):
     words = [str(config), str(tmp_path / 'u.pth')]
     cv2.imwrite(str(tmp_path / 'a.png'), picture()[0])
     message = error_of(capsys, 'infer', *words, tmp_path / 'a.png', '--out-dir', tmp_path / 'o', '--slide', 40)
-    assert message.startswith('the network does not take 40×40 pixels (The input image size (40, 40) should be '
-                              'divisible by the whole downsample rate 16') and message.endswith('another --slide helps')
+    assert message.startswith('the network does not support 40×40 pixels (The input image size (40, 40) should be '
+                              'divisible by the whole downsample rate 16')
+    assert message.endswith('; choose another --slide')
     cv2.imwrite(str(tmp_path / 'b.png'), picture(48, 64)[0])
     assert main(['infer', *words, str(tmp_path / 'a.png'), str(tmp_path / 'b.png'), '--out-dir', str(tmp_path / 'o'),
                  '--batch-size', '2', '--cfg-options', 'test_dataloader.dataset.pipeline.1.scale=(64,48)',
@@ -362,7 +362,7 @@ def test_sizes_that_a_network_refuses(model, tmp_path, capsys):
     shown = capsys.readouterr().err
     result = json.loads((tmp_path / 'o' / 'predictions.json').read_text())
     assert [entry['picture'] for entry in result['images']] == ['b.png'] and len(result['failed']) == 1
-    assert f'error: {tmp_path}/a.png: the network does not take 64×39 pixels' in shown
+    assert f'error: {tmp_path}/a.png: the network does not support 64×39 pixels' in shown
     assert 'data_preprocessor.test_cfg=dict(size_divisor=16)' in shown
     for more in (['--slide', 48], ['--slide', 40, '--cfg-options', 'model.data_preprocessor.test_cfg.size_divisor=16']):
         infer(words, tmp_path / 'a.png', tmp_path / 'o', *more)
@@ -373,7 +373,7 @@ def test_values_that_are_not_finite(model, tmp_path, capsys):
     weights_file(Path(model[1]), [np.nan] * 3, [0])
     cv2.imwrite(str(tmp_path / 'a.png'), picture()[0])
     assert main(['infer', *model, str(tmp_path / 'a.png'), '--out-dir', str(tmp_path / 'o')]) == 1
-    assert f'error: {tmp_path}/a.png: the network gives values that are not finite' in capsys.readouterr().err
+    assert f'error: {tmp_path}/a.png: the network output is not finite' in capsys.readouterr().err
     assert json.loads((tmp_path / 'o' / 'predictions.json').read_text())['images'] == []
 
 
@@ -384,9 +384,9 @@ def test_notes_on_what_is_lost(model, tmp_path, capsys):
     page.save(tmp_path / 'pages.tif', save_all=True, append_images=[page, page])
     infer([*model, str(tmp_path / 'pages.tif')], tmp_path / 'twelve.png', tmp_path / 'o')
     shown = capsys.readouterr().err
-    assert f'note: {tmp_path}/pages.tif has 3 pages; the first is taken' in shown
-    assert (f'note: {tmp_path}/twelve.png has 16 bits a pixel, of which the low 8 are dropped, and is nearly black '
-            'then (up to 13 of 255); scale its values to 0-65535 first') in shown
+    assert f'note: {tmp_path}/pages.tif has 3 pages; using the first' in shown
+    assert (f'note: {tmp_path}/twelve.png has 16 bits per channel; without the low 8 it is nearly black (maximum 13 of '
+            '255); scale its values to 0-65535 first') in shown
 
 
 def test_names_of_masks_do_not_collide(model, tmp_path):

@@ -106,7 +106,7 @@ def test_golden_carry_of_first_layer_is_dead(data_dir):
 def test_convert_names_what_it_does_not_know():
     with pytest.raises(UserError, match=r"'foo.weight' is not an entry of a reference KCLA layer"):
         convert_reference({'foo.weight': torch.zeros(1)}, 'kcla-layer')
-    with pytest.raises(UserError, match='unknown source .kcla.; known are: '):
+    with pytest.raises(UserError, match='unknown source .kcla.; available: '):
         convert_reference({}, 'kcla')
     with pytest.raises(UserError, match="carry='x' is unknown; choose one of: stage, block, none"):
         convert_reference({}, 'kcla-layer', carry='x')

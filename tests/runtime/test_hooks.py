@@ -183,7 +183,7 @@ def test_a_loss_that_is_not_finite_is_warned_of_once(tmp_path, caplog) -> None:
 
     _run(tmp_path, 'diverge', epochs=2, hooks=[Diverge()])
     assert [record.getMessage() for record in caplog.records if 'The loss is' in record.getMessage()] == [
-        'The loss is nan by iteration 6; what follows is lost. Lower the learning rate, or clip gradients '
+        'The loss is nan at iteration 6: the training has diverged. Lower the learning rate, or clip gradients '
         '(optim_wrapper.clip_grad).']
 
 

@@ -51,7 +51,7 @@ def test_data_root_reaches_every_path(capsys) -> None:
     assert roots(config) == ['/d/coco2017'] * 3
     assert config.val_evaluator.ann_file == '/d/coco2017/annotations/instances_val2017.json'
     assert config.data_root == '/d/coco2017'
-    assert capsys.readouterr().err == ('note: --cfg-options data_root: /d/coco2017 in place of data/coco/ in 5 paths '
+    assert capsys.readouterr().err == ('note: --cfg-options data_root: replaced data/coco/ by /d/coco2017 in 5 paths '
                                        'of data sets and evaluators\n')
     both = load_config(UNET, ['train_dataloader.dataset.data_root=t', 'data_root=data/isic2018/small'])
     assert roots(both) == ['t', 'data/isic2018/small', 'data/isic2018/small']
@@ -60,22 +60,23 @@ def test_data_root_reaches_every_path(capsys) -> None:
 def test_a_root_that_is_nowhere(tmp_path) -> None:
     (tmp_path / 'a.py').write_text("data_root = 'd'\nmodel = dict(type='A')\ntrain_dataloader = dict(dataset='data')\n")
     with pytest.raises(UserError, match='^--cfg-options data_root: no data set or evaluator of the config has a path '
-                                        'in d; set data_root of each'):
+                                        'in d; set the data_root of each'):
         load_config(str(tmp_path / 'a.py'), ['data_root=e'])
 
 
 def test_used_variables_stop(tmp_path, capsys) -> None:
     for option, says in (
-            ('crop_size=(128,128)', 'crop_size: crop_size is a variable of the config that has been used already; it '
-             'changes nothing now. Set what has its value: model.data_preprocessor.size, '
+            ('crop_size=(128,128)', 'crop_size: crop_size is a variable that was used when the config was loaded; '
+             'changing it has no effect. Set the entries with its value: model.data_preprocessor.size, '
              'tta_pipeline.1.transforms.0.0.scale, train_dataloader.dataset.pipeline.2.scale, '
              'val_dataloader.dataset.pipeline.1.scale, test_dataloader.dataset.pipeline.1.scale'),
-            ('train_pipeline.0.type=A', 'train_pipeline.0.type: train_pipeline is a variable of the config that has '
-             'been used already; it changes nothing now. Set what has its value: train_dataloader.dataset.pipeline'),
-            ('data_preprocessor.size=(64,64)', 'data_preprocessor.size: data_preprocessor is a variable of the config '
-             'that has been used already; it changes nothing now. Set model.data_preprocessor'),
-            ('max_epochs=3', 'max_epochs: nothing of a run reads max_epochs, and the config has no such variable; a '
-             'typo?')):
+            ('train_pipeline.0.type=A', 'train_pipeline.0.type: train_pipeline is a variable that was used when the '
+             'config was loaded; changing it has no effect. Set the entries with its value: '
+             'train_dataloader.dataset.pipeline'),
+            ('data_preprocessor.size=(64,64)', 'data_preprocessor.size: data_preprocessor is a variable that was used '
+             'when the config was loaded; changing it has no effect. Set model.data_preprocessor'),
+            ('max_epochs=3', 'max_epochs: max_epochs is neither a variable of the config nor read by a run; check the '
+             'name')):
         with pytest.raises(UserError) as error:
             load_config(UNET, [option])
         assert str(error.value) == f'--cfg-options {says}'
@@ -83,5 +84,5 @@ def test_used_variables_stop(tmp_path, capsys) -> None:
     capsys.readouterr()
     (tmp_path / 'a.py').write_text("model = dict(type='A')\nmine = 0\ncustom_imports = dict(imports=['json'])\n")
     assert load_config(str(tmp_path / 'a.py'), ['mine=5']).mine == 5  # what it imports may read it
-    assert capsys.readouterr().err == ('note: --cfg-options mine: mine is a variable of the config that has been used '
-                                       'already; it changes nothing now. Set what was made of it\n')
+    assert capsys.readouterr().err == ('note: --cfg-options mine: mine is a variable that was used when the config '
+                                       'was loaded; changing it has no effect. Set the entries derived from it\n')

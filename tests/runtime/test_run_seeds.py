@@ -61,7 +61,7 @@ def test_runs_all_seeds_and_tells_mean_and_deviation(config, machine, capsys):
     assert (mean, sd) == pytest.approx((0.7, 0.2))  # n - 1: sqrt((.04 + 0 + .04) / 2)
     assert (rows['1']['HD95_mean'], rows['mean']['HD95_mean'], rows['n']['HD95_mean']) == ('', '3.0', '2')
     report = Path('work_dirs/tiny/results.md').read_text()
-    assert report.startswith('# tiny\n\n3 of 3 seeds are done. Mean ± standard deviation of the sample (n − 1).')
+    assert report.startswith('# tiny\n\n3 of 3 seeds are done. Mean ± sample standard deviation (n − 1).')
     assert '| metric | mean ± sd | n | seed 0 | seed 1 | seed 2 |' in report
     assert '| DSC_pooled | 0.7000 ± 0.2000 | 3 | 0.5000 | 0.7000 | 0.9000 |' in report
     assert '| HD95_mean | 3.00 ± 0.00 | 2 | 3.00 |  | 3.00 |' in report
@@ -78,7 +78,7 @@ def test_finished_seeds_stay_and_new_ones_join(config, machine, capsys):
     machine.take()
     assert main(['seeds', config, '--seeds', '1', '0']) == 0
     assert machine.take() == ['train 1', f'test 1 {BEST}']
-    assert 'seed 0 (2 of 2): done before' in capsys.readouterr().out
+    assert 'seed 0 (2 of 2): already done, skipped' in capsys.readouterr().out
     assert list(table()) == ['1', '0', 'mean', 'sd', 'n'] and table()['n']['DSC_pooled'] == '2'
 
 
@@ -126,7 +126,7 @@ def test_a_failing_seed_is_told_and_the_rest_go_on(config, machine, capsys):
 def test_an_interrupted_seed_is_resumed(config, machine, capsys):
     machine.fails = {1: 'killed in train'}
     assert main(['seeds', config, '--seeds', '0', '1', '2']) == 130
-    assert capsys.readouterr().err == 'interrupted; the same command resumes\n'
+    assert capsys.readouterr().err == 'interrupted; run the same command again to resume\n'
     assert machine.take() == ['train 0', f'test 0 {BEST}', 'train 1']
     assert [row['status'] for row in table().values()][:3] == ['done', 'pending', 'pending']
     machine.fails = {}
@@ -155,9 +155,9 @@ def test_another_config(config, machine, capsys):
                  'env_cfg.cudnn_benchmark=True']) == 0
     assert machine.take() == []
     assert error_of(capsys, *run, '--cfg-options', 'optim_wrapper.optimizer.lr=0.2', 'load_from=a.pth', '--amp') == (
-        'work_dirs/tiny/seed_0 is of another config (optim_wrapper.optimizer.lr: 0.1 there, 0.2 now; load_from: '
-        'nothing there, "a.pth" now; amp: nothing there, true now); choose another --work-dir, or delete it to train '
-        'anew')
+        'work_dirs/tiny/seed_0 belongs to a different config (optim_wrapper.optimizer.lr: 0.1 there, 0.2 now; '
+        'load_from: nothing there, "a.pth" now; amp: nothing there, true now); choose another --work-dir, or delete '
+        'the folder to train again')
     assert machine.take() == []
     for options, checkpoint in ((['--tta'], BEST), (['--cfg-options', 'test_evaluator.iou_metrics=[mDice]'], BEST),
                                 (['--checkpoint', 'last'], 'iter_2.pth')):
@@ -165,7 +165,7 @@ def test_another_config(config, machine, capsys):
     (Path('other') / 'seed_0').mkdir(parents=True)
     torch.save({}, 'other/seed_0/iter_1.pth')
     assert error_of(capsys, *run, '--work-dir', 'other') == (
-        'other/seed_0 has checkpoints, but no seed.json that says of which config; choose another --work-dir, or test '
+        'other/seed_0 has checkpoints but no seed.json, so their config is unknown; choose another --work-dir, or test '
         'them with --test-only')
 
 
@@ -177,7 +177,7 @@ def test_only_testing(config, machine, capsys):
     assert main([*run, '3', '4']) == 1 and machine.take() == ['test 3 iter_9.pth']
     shown = capsys.readouterr().err
     assert 'error: seed 4: no checkpoints in hand/seed_4\n' in shown
-    assert 'note: no best checkpoint in hand/seed_3 (was there a validation?); the last one, iter_9.pth' in shown
+    assert 'no best checkpoint in hand/seed_3 (was there a validation?); testing the last one, iter_9.pth\n' in shown
     assert main([*run, '3']) == 0
     assert machine.take() == ['test 3 iter_9.pth']  # asked for, so made again
     assert not (folder / 'seed.json').exists()
@@ -185,7 +185,7 @@ def test_only_testing(config, machine, capsys):
     assert main(['seeds', config, '--work-dir', 'hand', '--seeds', '0']) == 130
     machine.take()
     assert main([*run, '0']) == 1 and machine.take() == []
-    assert ('error: seed 0: the training in hand/seed_0 has not come to its end; start without --test-only'
+    assert ('error: seed 0: the training in hand/seed_0 has not finished; run without --test-only'
             in capsys.readouterr().err)
 
 
@@ -205,9 +205,9 @@ def test_dry_run_prints_and_writes_nothing(config, machine, capsys):
     assert machine.take() == [] and not Path('work_dirs').exists()
     assert main(['seeds', config, '--seeds', '0']) == 0
     capsys.readouterr()
-    assert main(run) == 0 and capsys.readouterr().out.splitlines()[0] == '# seed 0: done before'
+    assert main(run) == 0 and capsys.readouterr().out.splitlines()[0] == '# seed 0: already done'
     assert main([*run, '--work-dir', 'w', '--cfg-options', 'train_dataloader.sampler.seed=3']) == 0
-    assert 'note: train_dataloader.sampler.seed is 3 in the config: every seed sees' in capsys.readouterr().err
+    assert 'note: train_dataloader.sampler.seed is 3 in the config: the order of images is' in capsys.readouterr().err
     for launcher, words in (('slurm', 'srun --kill-on-bad-exit=1 --ntasks 2'), ('mpi', 'mpirun -np 2')):
         assert main([*run, '--work-dir', 'w', '--launcher', launcher, '--gpus', '2']) == 0
         assert capsys.readouterr().out.splitlines()[1].startswith(f'{words} {sys.executable} -m mmkcla train ')
@@ -217,20 +217,20 @@ def test_refusals(config, machine, monkeypatch, capsys):
     run = ['seeds', config, '--seeds', '0']
     for options, message in (
             (['0'], '--seeds: 0 is given more than once'),
-            (['-1'], '--seeds: a seed is from 0 to 4294967295, got -1'),
-            (['1', '--gpus', '2'], '--gpus goes with --launcher (pytorch, on one machine)'),
+            (['-1'], '--seeds: a seed must be between 0 and 4294967295, got -1'),
+            (['1', '--gpus', '2'], '--gpus needs --launcher (pytorch, on one machine)'),
             (['1', '--gpus', '0', '--launcher', 'pytorch'], '--gpus must be at least 1, got 0'),
             (['1', '--cfg-options', 'test_evaluator=None'],
              'config tiny.py has no \'test_evaluator\'; it cannot be trained and tested')):
         assert error_of(capsys, *run, *options) == message
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 0)
     assert error_of(capsys, *run, '--launcher', 'pytorch') == \
-        '--launcher needs --gpus N here: the number of processes (torch finds no GPU)'
+        '--launcher needs --gpus N, the number of processes, since torch finds no GPU'
     Path('file').write_text('')
     assert error_of(capsys, *run, '--work-dir', 'file').startswith('cannot write to file: ')
     monkeypatch.setenv('RANK', '0')
     monkeypatch.setenv('WORLD_SIZE', '2')
-    assert error_of(capsys, *run).startswith('start it alone, not under torchrun')
+    assert error_of(capsys, *run).startswith('do not run this command under torchrun')
     assert machine.take() == []
 
 

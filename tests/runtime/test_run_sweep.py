@@ -56,7 +56,7 @@ def test_one_row_a_config(configs, machine, capsys):
     assert rows['first']['HD95_mean n'] == '2'
     report = Path('work_dirs/sweep/sweep.md').read_text()
     assert report == (
-        '# Sweep\n\nSeeds 0, 1, 2; mean ± standard deviation of the sample (n − 1) over the seeds that are done.\n\n'
+        '# Sweep\n\nSeeds 0, 1, 2; mean ± sample standard deviation (n − 1) over the seeds that are done.\n\n'
         '| config | seeds | DSC_pooled |\n|---|---|---|\n'
         '| first | 3 of 3 | 0.7000 ± 0.2000 |\n| second | 3 of 3 | 0.7500 ± 0.2000 |\n')
     assert report in capsys.readouterr().out
@@ -114,5 +114,5 @@ def test_bad_input(configs, machine, capsys):
     assert error_of(capsys, 'sweep', 'first.py', 'absent.py', '--seeds', 0).startswith('no config \'absent.py\'')
     assert not machine.commands
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, '--metrics', 'mDice') == (
-        '--metrics mDice: not among the results, which are DSC_pooled, HD95_mean, empty_truth')
+        '--metrics mDice: not in the results; available: DSC_pooled, HD95_mean, empty_truth')
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, 0) == '--seeds: 0 is given more than once'

@@ -1,4 +1,4 @@
-"""Hooks: curves of a training, checkpoints written whole."""
+"""Hooks: training curves and atomic checkpoints."""
 from .checkpoint import AtomicCheckpointHook
 from .curves import CurvesHook
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, whenever a training is cut off."""
+"""Atomic checkpoints: an interrupted training never leaves a partial file."""
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +14,15 @@ from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import did_you_mean
 from ...weights.plain import plain
 
-EARLIER = 'earlier'  # folder of the best checkpoints of trainings before this one
+EARLIER = 'earlier'  # folder for the best checkpoints of earlier trainings
 _BACKEND = 'mmkcla_whole_file'
 
 
 class WholeFileBackend(LocalBackend):
-    """The local file system, where a file takes its name only when it is complete and on the disk."""
+    """Local file system with atomic writes: a file gets its name only after it is complete and on disk."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write ``obj`` beside ``filepath``, then rename."""
+        """Write ``obj`` to a temporary file next to ``filepath``, then rename it."""
         with whole_file(filepath) as file:
             file.write(obj)
 
@@ -31,30 +31,30 @@ register_backend(_BACKEND, WholeFileBackend, force=True)
 
 
 def check_save_best(wanted: Sequence[str], metrics: Iterable[str]) -> None:
-    """See that the metrics by which the best checkpoint is chosen are among those there are.
+    """Check that the metrics of ``save_best`` exist.
 
     Raises:
-        UserError: naming the first that is not, and all there are.
+        UserError: the first one that does not, with the available metrics.
     """
-    there = list(metrics)
+    available = list(metrics)
     for name in wanted:
-        if name not in there:
-            raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a metric of the validation'
-                            f'{did_you_mean(name, there)}; '
-                            f'there are: {", ".join(there) or "none"}')
+        if name not in available:
+            raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a validation metric'
+                            f'{did_you_mean(name, available)}; '
+                            f'available: {", ".join(available) or "none"}')
 
 
 @HOOKS.register_module()
 class AtomicCheckpointHook(CheckpointHook):
-    """mmengine's ``CheckpointHook`` (same arguments, same names of files) for the local file system.
+    """mmengine's ``CheckpointHook`` (same arguments and file names) with atomic writes on the local file system.
 
-    mmengine opens the final name and writes into it, and deletes the old checkpoint before it writes the new one; a
-    training that is cut off in between leaves half a file, or none. Here a checkpoint appears complete, and what it
-    replaces is deleted after that.
+    mmengine writes directly to the final file name, and deletes the old checkpoint before it writes the new one. An
+    interruption in between leaves a partial file or none. This hook renames a checkpoint to its final name when it is
+    complete, and deletes the old one afterwards.
     """
 
     def before_train(self, runner: Any) -> None:
-        """Choose the backend; remove parts of files that a killed run left behind."""
+        """Select the backend; remove temporary files left behind by a killed run."""
         out_dir = str(self.out_dir or runner.work_dir)
         if self.file_client_args is None and self.backend_args is None and '://' not in out_dir:
             self.backend_args = dict(backend=_BACKEND)
@@ -66,8 +66,8 @@ class AtomicCheckpointHook(CheckpointHook):
                 self._set_aside(runner)
 
     def _set_aside(self, runner: Any) -> None:
-        """Move the best checkpoints of an earlier training out of the way: beside the new ones nobody tells which is
-        which."""
+        """Move the best checkpoints of an earlier training to a separate folder, so that they are not confused with the
+        new ones."""
         old = sorted(Path(self.out_dir).glob('best_*.pth'))
         for path in old:
             target, number = path.parent / EARLIER / path.name, 2
@@ -99,7 +99,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
     @contextmanager
     def _deletions_last(self) -> Iterator[None]:
-        """Put off what the block deletes until it has saved; if it fails, nothing is deleted."""
+        """Postpone deletions until the block has saved; if it fails, delete nothing."""
         remove, outdated = self.file_backend.remove, []
         self.file_backend.remove = outdated.append
         try:
@@ -109,5 +109,5 @@ class AtomicCheckpointHook(CheckpointHook):
         best = getattr(self, 'best_ckpt_path_dict', {}).values()
         current = {self.last_ckpt, getattr(self, 'best_ckpt_path', None), *best}
         for path in outdated:
-            if path not in current:  # a name that was written anew
+            if path not in current:  # a path that was just overwritten
                 remove(path)

@@ -1,4 +1,4 @@
-"""A training's curves as a table and a picture, whatever other loggers are in use."""
+"""Training curves as a CSV table and a figure, independent of other loggers."""
 import csv
 import math
 import numbers
@@ -19,16 +19,16 @@ _NOT_CURVES = ('time', 'data_time', 'memory')
 
 @HOOKS.register_module()
 class CurvesHook(Hook):
-    """Writes ``curves.csv`` and ``curves.png`` into the work dir: losses, learning rate, validation metrics.
+    """Write ``curves.csv`` and ``curves.png`` to the work dir: losses, learning rate, validation metrics.
 
-    A row of the table is a moment of the training: ``epoch``, ``iter`` (finished iterations), then one column a value
-    (``train/loss``, ``train/lr``, ``val/coco/bbox_mAP``; empty where there was none). Both files are written whole at
-    each validation and at the end, the table also with each checkpoint; a training resumed in the same work dir goes
-    on in the same table. Only the first process writes. A loss that is not finite is warned of, once.
+    The table has the columns ``epoch``, ``iter`` (finished iterations), and one per value (``train/loss``,
+    ``train/lr``, ``val/coco/bbox_mAP``; empty if not available). Both files are written atomically at each validation
+    and at the end of training, the table also with each checkpoint. A training resumed in the same work dir appends to
+    the same table. Only rank 0 writes. A non-finite loss is reported once.
 
     Args:
-        interval: iterations between two rows; a row's training values are means over the iterations since the
-            last row. The last iteration of an epoch (or of the training) makes a row in any case.
+        interval: iterations between two rows. Training values are means over the iterations since the last row. The
+            last iteration of an epoch and of the training always adds a row.
     """
 
     priority = 'LOW'  # after the logger, before the checkpoints
@@ -43,7 +43,7 @@ class CurvesHook(Hook):
         self._diverged = False
 
     def before_train(self, runner: Any) -> None:
-        """Take up the rows of an earlier part of this training, up to the iteration it is resumed from."""
+        """Load the rows of this training up to the iteration it is resumed from."""
         self._last = runner.iter
         self.rows = [row for row in read_table(Path(runner.work_dir) / TABLE) if row['iter'] <= runner.iter]
 
@@ -62,24 +62,24 @@ class CurvesHook(Hook):
         self._last = done
         if not self._diverged and not math.isfinite(values.get('train/loss', 0.0)):
             self._diverged = True
-            runner.logger.warning(f'The loss is {values["train/loss"]} by iteration {done}; what follows is lost. '
+            runner.logger.warning(f'The loss is {values["train/loss"]} at iteration {done}: the training has diverged. '
                                   'Lower the learning rate, or clip gradients (optim_wrapper.clip_grad).')
 
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
-        """Add the metrics to the table and draw."""
+        """Add the validation metrics; write the table and the figure."""
         if not is_main_process() or runner._train_loop is None or isinstance(runner._train_loop, dict):
-            return  # a validation outside of a training
+            return  # validation outside of training
         values = {f'val/{name}': float(value) for name, value in (metrics or {}).items() if _is_number(value)}
         self._add(runner, runner.iter, values)
         self._write(runner, draw=True)
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
-        """Keep the table no older than the checkpoint a training may be resumed from."""
+        """Write the table, so that it is never older than a checkpoint to resume from."""
         if is_main_process():
             self._write(runner, draw=False)
 
     def after_train(self, runner: Any) -> None:
-        """Draw the whole training."""
+        """Write the table and the figure."""
         if is_main_process():
             self._write(runner, draw=True)
 
@@ -101,13 +101,13 @@ class CurvesHook(Hook):
 
 
 def _chosen_by(runner: Any) -> list[str]:
-    """The metrics by which the best checkpoint is kept."""
+    """Return the metrics that select the best checkpoint."""
     return [name for hook in getattr(runner, 'hooks', ()) for name in getattr(hook, 'key_indicators', ())]
 
 
 _NOT_DRAWN = ('_lo', '_hi')
 _MAIN = ('dsc', 'iou', 'map', 'accuracy', 'top1')
-_MOST = 6
+_MAX_METRICS = 6
 
 
 def _is_number(value: Any) -> bool:
@@ -119,14 +119,14 @@ def _is_rate(name: str) -> bool:
 
 
 def write_table(path: Path, rows: list[dict[str, float]]) -> None:
-    """Write rows with differing columns as CSV; numbers keep seven digits."""
+    """Write rows with different columns as CSV; numbers have seven significant digits."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = ['epoch', 'iter', *(name for name in names if name not in ('epoch', 'iter'))]
     write_csv(path, ({name: float(value) for name, value in row.items()} for row in rows), columns, digits=7)
 
 
 def read_table(path: Path) -> list[dict[str, float]]:
-    """The rows of :func:`write_table`; none if there is no such file, or it is something else."""
+    """Read the rows of :func:`write_table`; return an empty list if the file is missing or invalid."""
     try:
         with open(path, encoding='utf-8', newline='') as file:
             rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
@@ -138,28 +138,27 @@ def read_table(path: Path) -> list[dict[str, float]]:
 
 
 def main_metrics(names: Iterable[str], first: Sequence[str] = ()) -> list[str]:
-    """What a picture has room for: ``first``, then what most papers report, six at most; other ones (six too) only
-    where there are none of these.
+    """Select at most six metrics to draw: ``first``, then those that most papers report; if there are none, others.
 
     Args:
         names: columns of the table (``val/DSC_pooled``).
-        first: metrics without ``val/``.
+        first: metrics to put first, without ``val/``.
     """
     names = [name for name in names if not name.endswith(_NOT_DRAWN)]
     chosen = [f'val/{name}' for name in first if f'val/{name}' in names]
-    # of COCO's, the sizes of objects come last
+    # COCO metrics by object size come last
     main = sorted((name for name in names if any(part in name.lower() for part in _MAIN)),
                   key=lambda name: name.endswith(('_s', '_m', '_l')))
-    return list(dict.fromkeys([*chosen, *main]))[:_MOST] or names[:_MOST]
+    return list(dict.fromkeys([*chosen, *main]))[:_MAX_METRICS] or names[:_MAX_METRICS]
 
 
 def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Sequence[str] = ()) -> None:
-    """Draw losses, learning rate and :func:`main_metrics` over the iterations, one panel each, into a PNG."""
+    """Draw losses, learning rate and :func:`main_metrics` versus iterations, one panel each, to a PNG file."""
     names = dict.fromkeys(name for row in rows for name in row if name not in ('epoch', 'iter'))
     losses = [name for name in names if name.startswith('train/') and 'loss' in name]
     rates = [name for name in names if name == 'train/lr' or name.endswith('.lr')]
     measured = [name for name in names if name.startswith('val/')
-                and any(row.get(name, -1) != -1 for row in rows)]  # COCO's -1: nothing to measure (no large objects)
+                and any(row.get(name, -1) != -1 for row in rows)]  # COCO uses -1 for undefined (no large objects)
     metrics = main_metrics(measured, first)
     panels = [(label, group) for label, group in
               (('training loss', losses), ('learning rate', rates), ('validation', metrics)) if group]
@@ -182,7 +181,7 @@ def draw_curves(path: Path, rows: list[dict[str, float]], title: str, first: Seq
                       marker='o' if label == 'validation' or len(points) < 3 else None, markersize=3.5)
         axis.ticklabel_format(axis='y', useOffset=False)
         drawn = [row[name] for row in rows for name in group if math.isfinite(row.get(name, math.nan))]
-        if group is rates and drawn and min(drawn) > 0.99 * max(drawn):  # as good as constant
+        if group is rates and drawn and min(drawn) > 0.99 * max(drawn):  # practically constant
             axis.set_ylim(0, 1.1 * max(drawn))
         axis.set_ylabel(label)
         axis.grid(alpha=0.3)

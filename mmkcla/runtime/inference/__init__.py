@@ -1,7 +1,7 @@
-"""From image files to results that can be written down: one predictor a host, all with the same steps.
+"""Inference on image files: one predictor per host, all with the same steps.
 
-``load`` reads and prepares an image, ``predict`` runs a batch, ``record`` tells a result as plain values for JSON,
-``files`` writes what belongs to it, and ``draw`` paints it.
+``load`` reads and prepares an image, ``predict`` runs a batch, ``record`` converts a result to plain values for JSON,
+``files`` writes additional files, and ``draw`` draws the result on the image.
 """
 from .base import Predictor
 from .classification import ClassificationPredictor

@@ -1,4 +1,4 @@
-"""What the predictors share: the model with its weights, the test pipeline, the names of the classes."""
+"""Base class of the predictors: the model with its weights, the test pipeline, the class names."""
 import copy
 import re
 from pathlib import Path
@@ -25,13 +25,13 @@ class Predictor:
     """A model with its weights and the test pipeline of its config.
 
     Args:
-        config: the config; its hosts are imported already.
-        checkpoint: the weights: a path or an http address.
-        device: where the model runs, as ``cpu`` or ``cuda:0``.
-        allow_partial: take a checkpoint that fits the model only in part.
+        config: the config; its hosts must be imported already.
+        checkpoint: path or http(s) URL of the weights.
+        device: device of the model, e.g. ``cpu`` or ``cuda:0``.
+        allow_partial: accept a checkpoint that matches the model only partially.
 
     Raises:
-        UserError: the checkpoint cannot be read or does not fit, or the config has no test pipeline.
+        UserError: the checkpoint cannot be read or does not match, or the config has no test pipeline.
     """
 
     visualizer_type = ''
@@ -49,34 +49,34 @@ class Predictor:
         self.model.to(device).eval()
         dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
         if not dataset.get('pipeline'):
-            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which says how an '
-                            'image is prepared')
+            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which is needed to '
+                            'prepare images')
         loader, *rest = without_annotations(dataset['pipeline'])
         self.loader, self.prepare = Compose([loader]), Compose(self.preparation(rest))
         meta = dataset_meta(content, dataset, config.default_scope)
         self.classes: tuple[str, ...] = tuple(meta.get('classes') or ())
         self.palette = meta.get('palette')
-        if len(self.palette or ()) != len(self.classes):  # a dataset with classes of its own keeps its parent's colours
+        if len(self.palette or ()) != len(self.classes):  # custom classes keep the palette of the dataset class
             self.palette = [COLOURS[number % len(COLOURS)] for number in range(len(self.classes))]
         self.visualizer = self.build_visualizer()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What predictions.json says of all images, beside the classes."""
+        """Settings for predictions.json that apply to all images."""
         return {}
 
     def preparation(self, steps: list[dict]) -> list[dict]:
-        """The steps of the test pipeline after the loading, as they are or changed."""
+        """Return the steps of the test pipeline after loading; subclasses may modify them."""
         return steps
 
     def build_visualizer(self) -> Visualizer:
-        """The host's visualizer, without backends: it paints, the command writes."""
+        """Build the host's visualizer without backends: it only draws, the command writes the files."""
         visualizer = VISUALIZERS.build(dict(type=self.visualizer_type, name=f'infer_{id(self)}'))
         visualizer.dataset_meta = dict(classes=self.classes, palette=self.palette)
         return visualizer
 
     def load(self, path: Path) -> tuple[np.ndarray, dict]:
-        """Read an image: its pixels for drawing (H×W×3, RGB, uint8), and what the model takes; both upright.
+        """Read an image; return its pixels for drawing (H×W×3, RGB, uint8) and the model input, both upright.
 
         Raises:
             UserError: the file cannot be read as an image.
@@ -87,33 +87,33 @@ class Predictor:
 
     @torch.no_grad()
     def predict(self, batch: list[dict]) -> list[Any]:
-        """The results of a batch, as the host's data samples.
+        """Predict a batch; return the data samples of the host.
 
         Raises:
-            UserError: the network cannot take images of this size, or gives no numbers for them.
+            UserError: the network does not support this image size, or its outputs are not finite.
         """
         return self.model.test_step(pseudo_collate(batch))
 
     def class_name(self, label: int) -> str:
-        """The name of a class, or its number where the names are not known."""
+        """Return the name of a class, or ``class_<label>`` if the names are unknown."""
         return self.classes[label] if label < len(self.classes) else f'class_{label}'
 
     def record(self, sample: Any, folder: Path, stem: str) -> list[dict]:
-        """The result as plain values, a dict a finding."""
+        """Convert the result to plain values: one dict per prediction."""
         raise NotImplementedError
 
     def files(self, sample: Any, folder: Path, stem: str) -> dict[str, Any]:
-        """Write what belongs to the result into ``folder`` under names with ``stem``; what JSON says of it."""
+        """Write additional files named after ``stem`` to ``folder``; return their entries for predictions.json."""
         return {}
 
     def draw(self, image: np.ndarray, sample: Any) -> np.ndarray:
-        """The image (H×W×3, RGB) with the result painted on it."""
+        """Draw the result on the image (H×W×3, RGB)."""
         self.visualizer.add_datasample('result', image, sample, draw_gt=False)
         return self.visualizer.get_image()
 
 
 def build_model(config: Any) -> torch.nn.Module:
-    """The model of a config on one process, without fetching pretrained weights."""
+    """Build the model of a config for a single process, without downloading pretrained weights."""
     from mmengine.model import revert_sync_batchnorm
     model = copy.deepcopy(config.model)
     if config.get('data_preprocessor') is not None:
@@ -122,13 +122,13 @@ def build_model(config: Any) -> torch.nn.Module:
 
 
 def without_annotations(pipeline: list[dict]) -> list[Any]:
-    """A test pipeline for files that have no ground truth, its loader naming what it cannot read.
+    """Return the test pipeline for files without ground truth, with a loader that names unreadable files.
 
-    Where the data set brings its images as arrays (CIFAR, digits) the pipeline has no loader; a file is then loaded
-    and put into their order of channels, RGB.
+    If the data set provides images as arrays (CIFAR, digits), the pipeline has no loader; one is added, followed by a
+    conversion to RGB, the channel order of these data sets.
 
     Raises:
-        UserError: the pipeline loads something else than an image file.
+        UserError: the pipeline does not start by loading an image file.
     """
     steps: list[Any] = [copy.deepcopy(step) for step in pipeline
                         if not re.search('Annotation|LoadBinaryMask', str(step.get('type')))]
@@ -136,19 +136,19 @@ def without_annotations(pipeline: list[dict]) -> list[Any]:
     if not any('Load' in kind for kind in kinds):
         return [dict(type='mmkcla.LoadImageFromFile'), to_rgb, *steps]
     if not kinds[0].endswith('LoadImageFromFile'):
-        raise UserError(f'the test pipeline starts with {kinds[0]}, not with LoadImageFromFile; images cannot be given')
+        raise UserError(f'the test pipeline starts with {kinds[0]}; inference on images needs LoadImageFromFile')
     steps[0]['type'] = 'mmkcla.LoadImageFromFile'
     return steps
 
 
 def to_rgb(results: dict) -> dict:
-    """Reverse the channels of ``img``, which loaders give in cv2's order, BGR."""
+    """Convert ``img`` from BGR, the channel order of the loaders, to RGB."""
     results['img'] = np.ascontiguousarray(results['img'][..., ::-1])
     return results
 
 
 def dataset_meta(checkpoint: dict, dataset: dict, scope: str) -> dict:
-    """Names and colours of the classes: the checkpoint's, else the config's, else its dataset class's."""
+    """Return class names and palette from the checkpoint, else from the config, else from the dataset class."""
     meta = (checkpoint.get('meta') or {}) if isinstance(checkpoint.get('meta'), dict) else {}
     found = meta.get('dataset_meta') or {}
     if found.get('classes'):

@@ -1,4 +1,4 @@
-"""Detection with mmdet: boxes, and masks where the model has them."""
+"""Detection with mmdet: boxes, and masks if the model predicts them."""
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +7,16 @@ import numpy as np
 from .base import Predictor
 from .images import rle
 
-_LEGIBLE = 640  # pixels of the longer side
+_MIN_SIDE = 640  # longer side of a picture, in pixels
 
 
 class DetectionPredictor(Predictor):
-    """mmdet: boxes, and masks where the model has them.
+    """Predictor for mmdet: boxes, and masks if the model predicts them.
 
     Args:
-        args: of :class:`Predictor`.
-        score_threshold: detections with this score or less are left out.
-        kwargs: of :class:`Predictor`.
+        args: see :class:`Predictor`.
+        score_threshold: detections with a score up to this value are dropped.
+        kwargs: see :class:`Predictor`.
     """
 
     visualizer_type = 'mmdet.DetLocalVisualizer'
@@ -26,7 +26,7 @@ class DetectionPredictor(Predictor):
         super().__init__(*args, **kwargs)
 
     def record(self, sample: Any, folder: Path, stem: str) -> list[dict]:
-        """A dict a detection: label, class, score, bbox [x1, y1, x2, y2] in pixels, mask as COCO's RLE."""
+        """Return one dict per detection: label, class, score, bbox [x1, y1, x2, y2] in pixels, mask as COCO RLE."""
         found = sample.pred_instances
         found = found[found.scores > self.score_threshold].cpu()
         masks = [rle(np.asarray(mask)) for mask in found.masks] if 'masks' in found else None
@@ -35,8 +35,8 @@ class DetectionPredictor(Predictor):
                 for i, (label, score, box) in enumerate(zip(found.labels, found.scores, found.bboxes, strict=True))]
 
     def draw(self, image: np.ndarray, sample: Any) -> np.ndarray:
-        """Boxes, names, scores, masks; a small image is enlarged, or the names would cover what they name."""
-        times = max(1, _LEGIBLE // max(image.shape[:2]))
+        """Draw boxes, names, scores and masks; enlarge small images, so that the text does not hide the objects."""
+        times = max(1, _MIN_SIDE // max(image.shape[:2]))
         if times > 1:
             image = image.repeat(times, 0).repeat(times, 1)
             sample = sample.clone()

@@ -1,4 +1,4 @@
-"""Images on their way in (upright, with a word on what is lost) and out."""
+"""Prepare input images (orientation, notes on lost information) and write output images."""
 import io
 import os
 import warnings
@@ -14,18 +14,18 @@ from ...utils.files import whole_file
 from ...utils.images import ORIENTATION, stored_turn, turn_array
 from ...utils.text import note
 
-_DARK = 32  # an 8-bit image without a value above was probably one of 12 bits or fewer in a 16-bit file
+_DARK = 32  # a maximum below this suggests 12-bit or fewer values in a 16-bit file
 
 
 def make_upright(results: dict, path: Path, loader: Any) -> None:
-    """Turn a loaded image as EXIF says, where its decoder has not: cv2 ignores the tag of WebP, and all with the flags
-    ``unchanged`` and ``…_ignore_orientation``. What is then predicted lies as the image is displayed.
+    """Apply the EXIF orientation to a loaded image if its decoder has not: cv2 ignores the tag of WebP files, and
+    every tag with the flags ``unchanged`` and ``…_ignore_orientation``. Predictions then match the displayed image.
 
-    Also says on stderr what the decoder passed over: further pages of a file, and the depth of dark 16-bit images.
+    Also report on stderr what the decoder dropped: further pages of a file, and the low bits of dark 16-bit images.
 
     Args:
-        results: of the ``loader``; ``img``, ``img_shape`` and ``ori_shape`` are changed.
-        path: the file.
+        results: output of ``loader``; ``img``, ``img_shape`` and ``ori_shape`` are updated.
+        path: the image file.
         loader: ``mmkcla.LoadImageFromFile``.
     """
     image = results['img']
@@ -35,13 +35,13 @@ def make_upright(results: dict, path: Path, loader: Any) -> None:
             with Image.open(path) as file:
                 method = stored_turn(file)
                 kind, deep, pages = file.format, file.mode.startswith('I'), getattr(file, 'n_frames', 1)
-    except Exception:  # the image is loaded already; what Pillow cannot open has no tag that is known here
+    except Exception:  # the image is already loaded; if Pillow cannot open it, no EXIF tag is known
         return
     if pages > 1:
-        note(f'{path} has {pages} pages; the first is taken')
+        note(f'{path} has {pages} pages; using the first')
     if deep and image.dtype == np.uint8 and image.max(initial=0) < _DARK:
-        note(f'{path} has 16 bits a pixel, of which the low 8 are dropped, and is nearly black then (up to '
-             f'{image.max(initial=0)} of 255); scale its values to 0-65535 first')
+        note(f'{path} has 16 bits per channel; without the low 8 it is nearly black (maximum {image.max(initial=0)} of '
+             '255); scale its values to 0-65535 first')
     if method is not None and not _decoder_turns(kind, loader.color_type, loader.imdecode_backend):
         image = turn_array(image, method)
         results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])
@@ -49,7 +49,7 @@ def make_upright(results: dict, path: Path, loader: Any) -> None:
 
 @lru_cache
 def _decoder_turns(kind: str, flag: str, backend: str) -> bool:
-    """Whether mmcv's decoder heeds the EXIF orientation, tried with a small image in the same format."""
+    """Whether mmcv's decoder applies the EXIF orientation; tested with a small image in the same format."""
     import mmcv
     exif = Image.Exif()
     exif[ORIENTATION] = 6
@@ -62,10 +62,10 @@ def _decoder_turns(kind: str, flag: str, backend: str) -> bool:
 
 
 def rgb(image: np.ndarray, path: str | os.PathLike) -> np.ndarray:
-    """A loaded image (H×W or H×W×C, BGR) as H×W×3 RGB bytes.
+    """Convert a loaded image (H×W or H×W×C, BGR) to H×W×3 RGB uint8.
 
     Raises:
-        UserError: it has neither 1, 3 nor 4 channels.
+        UserError: the number of channels is not 1, 3 or 4.
     """
     if image.ndim == 2:
         image = image[..., None]
@@ -79,26 +79,26 @@ def rgb(image: np.ndarray, path: str | os.PathLike) -> np.ndarray:
 
 
 def tinted(image: np.ndarray, mask: np.ndarray, colour: tuple[int, int, int], strength: float = 0.3) -> np.ndarray:
-    """An image (H×W×3) with the mask (H×W, bool) tinted and outlined in ``colour``, holes too."""
+    """Tint and outline a mask (H×W, bool), including its holes, in ``colour`` on an image (H×W×3)."""
     import cv2
     picture = image.copy()
     picture[mask] = (image[mask] * (1 - strength) + np.asarray(colour) * strength).round().astype(np.uint8)
     outlines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     width = max(1, round(max(image.shape[:2]) / 600))
-    if width > 1:  # a dark rim sets the line off from an image of the same colour
+    if width > 1:  # a dark border keeps the line visible on an image of the same colour
         cv2.drawContours(picture, outlines, -1, (0, 0, 0), width + 2)
     return cv2.drawContours(picture, outlines, -1, tuple(map(int, colour)), width)
 
 
 def rle(mask: np.ndarray) -> dict:
-    """A mask (H×W) as COCO's compressed run-length code: ``{'size': [H, W], 'counts': str}``."""
+    """Encode a mask (H×W) as compressed COCO RLE: ``{'size': [H, W], 'counts': str}``."""
     from pycocotools.mask import encode
     code = encode(np.asfortranarray(mask.astype(np.uint8)))
     return dict(size=[int(side) for side in code['size']], counts=code['counts'].decode('ascii'))
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Write H×W (uint8 or uint16) or H×W×3 (RGB) pixels, whole, in the format of the path's suffix."""
+    """Write H×W (uint8 or uint16) or H×W×3 (RGB) pixels atomically; the suffix selects the format."""
     import cv2
     coded, data = cv2.imencode(path.suffix, image[..., ::-1] if image.ndim == 3 else image)
     if not coded:

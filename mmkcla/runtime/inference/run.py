@@ -1,4 +1,4 @@
-"""Predicting on many images, and writing what comes of it."""
+"""Run a predictor on many images and write the results."""
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
     """Predict on ``images`` and write the pictures.
 
     Returns:
-        The entries of the images done, and of those that could not be read or predicted on (file and reason).
+        The entries of the processed images, and those of the failed ones (file and reason).
     """
     done: list[dict] = []
     failed: list[dict] = []
@@ -35,7 +35,7 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
         except UserError as error:
             if len(batch) == 1:
                 fail(batch[0][0], error)
-            for one in batch if len(batch) > 1 else ():  # one of them is to blame: the others are still done
+            for one in batch if len(batch) > 1 else ():  # retry one by one, so that only the faulty image fails
                 finish([one])
             return
         for (file, image, _), sample in zip(batch, samples, strict=True):

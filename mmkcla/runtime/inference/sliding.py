@@ -1,4 +1,4 @@
-"""A network over an image larger than it: windows that overlap, joined without seams."""
+"""Sliding-window inference on large images, with blended overlaps."""
 from collections.abc import Callable
 
 import numpy as np
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def window_starts(side: int, window: int, stride: int) -> list[int]:
-    """Where windows start along a side: every ``stride`` pixels, and one that ends with the image."""
+    """Return the window positions along a side: every ``stride`` pixels, and one that ends at the image border."""
     if side <= window:
         return [0]
     return [*range(0, side - window, stride), side - window]
@@ -15,22 +15,22 @@ def window_starts(side: int, window: int, stride: int) -> list[int]:
 
 def slide(run: Callable[[list[Tensor]], Tensor], image: Tensor, window: int, stride: int, batch_size: int = 1,
           progress: bool = False) -> Tensor:
-    """Run a network in windows and average what it gives.
+    """Run a network on sliding windows and average the logits.
 
-    A pixel's value is the mean over the windows that see it, weighted by a pyramid that is highest in a window's
-    middle: towards its edge a window knows less, and there its weight fades, so that no seam shows. With
-    ``stride == window`` and sides that are multiples of it, each window stands alone.
+    The value of a pixel is the weighted mean over all windows that contain it. The weights form a pyramid with its
+    maximum at the centre of the window: predictions near the border have less context, and the falling weight avoids
+    visible seams. With ``stride == window`` and image sides that are multiples of it, windows do not overlap.
 
     Args:
-        run: windows ``(C, window, window)`` to logits ``(windows, K, window, window)``.
-        image: ``(C, H, W)``. What is smaller than a window is mirrored up to its size, and cut off again.
+        run: maps windows ``(C, window, window)`` to logits ``(windows, K, window, window)``.
+        image: ``(C, H, W)``. Images smaller than a window are padded by mirroring; the padding is removed again.
         window: side of the windows, in pixels.
-        stride: from one window to the next, 1 to ``window``.
-        batch_size: windows at a time.
-        progress: show a bar on a terminal.
+        stride: stride of the windows in pixels, 1 to ``window``.
+        batch_size: windows per batch.
+        progress: show a progress bar on a terminal.
 
     Returns:
-        logits ``(K, H, W)``, float32 on the CPU.
+        Logits ``(K, H, W)``, float32 on the CPU.
     """
     from tqdm import tqdm
     height, width = image.shape[1:]
@@ -44,11 +44,11 @@ def slide(run: Callable[[list[Tensor]], Tensor], image: Tensor, window: int, str
     total: Tensor | None = None
     for first in tqdm(range(0, len(places), batch_size), unit='batch', leave=False,
                       disable=None if progress and len(places) > batch_size else True):
-        some = places[first:first + batch_size]
-        logits = run([image[:, y:y + window, x:x + window] for y, x in some]).float().cpu()
+        batch = places[first:first + batch_size]
+        logits = run([image[:, y:y + window, x:x + window] for y, x in batch]).float().cpu()
         if total is None:
             total = logits.new_zeros(logits.shape[1], *image.shape[1:])
-        for (y, x), values in zip(some, logits, strict=True):
+        for (y, x), values in zip(batch, logits, strict=True):
             total[:, y:y + window, x:x + window] += values * ramp[:, None] * ramp
     total /= _cover(rows, image.shape[1], ramp)[:, None]
     total /= _cover(columns, image.shape[2], ramp)
@@ -56,7 +56,7 @@ def slide(run: Callable[[list[Tensor]], Tensor], image: Tensor, window: int, str
 
 
 def _cover(starts: list[int], side: int, ramp: Tensor) -> Tensor:
-    """Sum of the weights along a side; over the image it is the product of both sides'."""
+    """Return the sum of the weights along one side; in 2D it is the product of both sides."""
     cover = ramp.new_zeros(side)
     for start in starts:
         cover[start:start + len(ramp)] += ramp

@@ -1,4 +1,4 @@
-"""Test-time augmentation for a config that has none: the picture and its mirror image, averaged."""
+"""Test-time augmentation for configs without one: average over the image and its horizontal flip."""
 import copy
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 _MODELS = {
     'mmdet': dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)),
-    'mmseg': dict(type='mmkcla.BinarySegTTAModel'),  # which merges any number of classes
+    'mmseg': dict(type='mmkcla.BinarySegTTAModel'),  # merges any number of classes
     'mmpretrain': dict(type='AverageClsScoreTTA'),
 }
 _PACK_KEYS = {
@@ -22,15 +22,15 @@ _PACK_KEYS = {
 def use_tta(config: 'Config', host: str | None) -> None:
     """Wrap the model and the test pipeline of ``config`` for test-time augmentation.
 
-    The config's own ``tta_model`` and ``tta_pipeline`` are used where it has them.
+    ``tta_model`` and ``tta_pipeline`` of the config take precedence.
 
     Raises:
-        UserError: no host for which this is defined, or a model of masks (mmdet merges boxes only).
+        UserError: the host is not supported, or the model predicts instance masks (mmdet merges only boxes).
     """
     if host not in _MODELS:
-        raise UserError('--tta needs a config of mmdet, mmseg or mmpretrain (its default_scope)')
+        raise UserError('--tta needs a config with default_scope mmdet, mmseg or mmpretrain')
     if host == 'mmdet' and _predicts_masks(config.model):
-        raise UserError('--tta: mmdet merges boxes only, and this model predicts masks; test it without --tta')
+        raise UserError('--tta: mmdet merges only boxes, but this model predicts masks; test it without --tta')
     dataset = innermost_dataset(config.test_dataloader.dataset)
     if 'tta_pipeline' not in config:
         config.tta_pipeline = mirrored(dataset['pipeline'], host)
@@ -41,15 +41,15 @@ def use_tta(config: 'Config', host: str | None) -> None:
 
 
 def mirrored(pipeline: list[dict], host: str) -> list[dict]:
-    """The pipeline with each picture packed twice, as it is and flipped."""
+    """Return the pipeline with each image packed twice: original and flipped."""
     *before, pack = copy.deepcopy(list(pipeline))
     if not str(pack.get('type')).split('.')[-1].startswith('Pack'):
-        raise UserError(f'--tta: the test pipeline ends with {pack.get("type")!r}, not with a transform that packs; '
-                        'give the config a tta_pipeline')
+        raise UserError(f'--tta: the test pipeline ends with {pack.get("type")!r} instead of a Pack… transform; '
+                        'add a tta_pipeline to the config')
     if host in _PACK_KEYS:
         pack['meta_keys'] = _PACK_KEYS[host]
     labels = []
-    if host == 'mmseg':  # the ground truth is loaded after the flip: the merged prediction is not flipped
+    if host == 'mmseg':  # load the ground truth after the flip, since the merged prediction is not flipped
         labels = [[step for step in before if _is_annotation(step)]]
         before = [step for step in before if not _is_annotation(step)]
     flips = [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0, direction='horizontal')]
@@ -59,7 +59,7 @@ def mirrored(pipeline: list[dict], host: str) -> list[dict]:
 
 
 def innermost_dataset(dataset: dict) -> dict:
-    """The dataset inside of wrappers; the first one of a concatenation."""
+    """Return the dataset inside all wrappers, the first one of a concatenation."""
     while True:
         if 'dataset' in dataset:
             dataset = dataset['dataset']

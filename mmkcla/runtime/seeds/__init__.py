@@ -1,4 +1,4 @@
-"""One training with several seeds: records of what each has done, running them, and the table of their results."""
+"""Train and test a config with several seeds: records of each seed, running them, and the table of results."""
 from .records import SeedFolder, SeedResult
 from .report import Summary, summarise, write_results
 

@@ -22,9 +22,9 @@ class Summary:
 
 
 def summarise(results: list[SeedResult]) -> dict[str, Summary]:
-    """The summary of each metric over the seeds that have a number for it.
+    """Summarise each metric over the seeds that have a value for it.
 
-    The ends of intervals (``x_lo``, ``x_hi`` beside ``x``) are left out: their means are no interval.
+    Interval bounds (``x_lo``, ``x_hi`` of ``x``) are omitted: their means are not an interval.
     """
     names = dict.fromkeys(name for result in results for name in result.metrics)
     summaries = {}
@@ -41,7 +41,7 @@ def _is_number(value: Any) -> bool:
 
 
 def write_table(path: Path, results: list[SeedResult]) -> None:
-    """A row a seed, and rows ``mean``, ``sd`` and ``n`` below, as CSV; numbers in full, an empty field for none."""
+    """Write a CSV with one row per seed, then rows ``mean``, ``sd`` and ``n``; full precision, empty if missing."""
     names = list(dict.fromkeys(name for result in results for name in result.metrics))
     summaries = summarise(results)
     rows = [dict(seed=result.seed, status=result.status, checkpoint=result.checkpoint) | result.metrics
@@ -52,12 +52,12 @@ def write_table(path: Path, results: list[SeedResult]) -> None:
 
 
 def write_report(path: Path, title: str, results: list[SeedResult], notes: list[str]) -> None:
-    """A row a metric, a column a seed, and ``mean ± sd``, as Markdown; ``notes`` below."""
+    """Write a Markdown table with one row per metric, ``mean ± sd`` and one column per seed, followed by ``notes``."""
     done = [result for result in results if result.status == 'done']
     names = dict.fromkeys(name for result in done for name in result.metrics)
     summaries = summarise(done)
     lines = [f'# {title}', '',
-             f'{len(done)} of {len(results)} seeds are done. Mean ± standard deviation of the sample (n − 1).', '']
+             f'{len(done)} of {len(results)} seeds are done. Mean ± sample standard deviation (n − 1).', '']
     if done:
         lines += ['| metric | mean ± sd | n | ' + ' | '.join(f'seed {result.seed}' for result in done) + ' |',
                   '|---|---|---|' + '---|' * len(done)]
@@ -76,14 +76,14 @@ def write_report(path: Path, title: str, results: list[SeedResult], notes: list[
 
 
 def mean_and_deviation(summary: Summary | None, digits: int) -> str:
-    """``0.9123 ± 0.0034``; the mean alone if there is no standard deviation."""
+    """Format as ``0.9123 ± 0.0034``; only the mean if there is no standard deviation."""
     if summary is None:
         return ''
     return f'{summary.mean:.{digits}f}' + ('' if summary.sd is None else f' ± {summary.sd:.{digits}f}')
 
 
 def digits_for(values: list[Any]) -> int:
-    """Digits behind the point: four for shares, two for percentages and pixels, none for counts."""
+    """Return the number of decimals: four for fractions, two for percentages and pixels, none for counts."""
     numbers = [value for value in values if _is_number(value)]
     if all(isinstance(value, int) for value in numbers):
         return 1 if len(set(numbers)) > 1 else 0
@@ -95,6 +95,6 @@ def _escaped(text: str) -> str:
 
 
 def write_results(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[str]) -> None:
-    """Write ``results.csv`` and ``results.md``, each whole."""
+    """Write ``results.csv`` and ``results.md`` atomically."""
     write_table(work_dir / TABLE, results)
     write_report(work_dir / REPORT, name, results, notes)

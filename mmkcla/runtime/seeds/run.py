@@ -1,4 +1,4 @@
-"""Training and testing a config with several seeds, each in processes of its own."""
+"""Train and test a config with several seeds, in separate processes."""
 import os
 import shlex
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SeedOptions:
-    """What ``mmkcla seeds`` is asked for; the names are those of its options."""
+    """Options of ``mmkcla seeds``, with the same names."""
 
     config: str
     seeds: list[int]
@@ -39,36 +39,36 @@ class SeedOptions:
 
 
 def check_options(options: SeedOptions) -> None:
-    """Refuse what cannot work before anything is read.
+    """Validate the options before any file is read.
 
     Raises:
-        UserError: naming the option.
+        UserError: an invalid option, with its name and value.
     """
     for seed in options.seeds:
         if not 0 <= seed < 2**32:
-            raise UserError(f'--seeds: a seed is from 0 to 4294967295, got {seed}')
+            raise UserError(f'--seeds: a seed must be between 0 and 4294967295, got {seed}')
         if options.seeds.count(seed) > 1:
             raise UserError(f'--seeds: {seed} is given more than once')
     if 'RANK' in os.environ and 'WORLD_SIZE' in os.environ:
-        raise UserError('start it alone, not under torchrun: with --launcher pytorch --gpus N it starts torchrun for '
-                        'each training')
+        raise UserError('do not run this command under torchrun; use --launcher pytorch --gpus N, which starts '
+                        'torchrun for each training')
     if options.gpus is not None and options.launcher == 'none':
-        raise UserError('--gpus goes with --launcher (pytorch, on one machine)')
+        raise UserError('--gpus needs --launcher (pytorch, on one machine)')
     if options.gpus is not None and options.gpus < 1:
         raise UserError(f'--gpus must be at least 1, got {options.gpus}')
 
 
 def work_dir_of(options: SeedOptions, config: 'Config') -> Path:
-    """The folder of the seeds: the argument, else the config's, else ``work_dirs/<config>``."""
+    """Return the folder of the seeds: the argument, else that of the config, else ``work_dirs/<config>``."""
     return Path(options.work_dir or config.get('work_dir') or Path('work_dirs') / Path(config.filename).stem)
 
 
 def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
-    """Train and test what is not done yet, keeping ``results.csv`` and ``results.md`` up to date.
+    """Train and test the seeds that are not done yet, keeping ``results.csv`` and ``results.md`` up to date.
 
     Returns:
-        What came of each seed (pending all of them in a dry run), then of the seeds of other calls that are done with
-        the same training and test; and notes for the report.
+        The result of each seed (all pending in a dry run), followed by those of finished seeds of other calls with the
+        same training and test; and notes for the report.
     """
     check_options(options)
     config = load_config(options.config, options.cfg_options)
@@ -87,8 +87,8 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
         if folder.record or not options.test_only:
             folder.check(training)
     if (sampler := config.train_dataloader.get('sampler') or {}).get('seed') is not None:
-        note(f'train_dataloader.sampler.seed is {sampler["seed"]} in the config: every seed sees the images in the '
-             'same order')
+        note(f'train_dataloader.sampler.seed is {sampler["seed"]} in the config: the order of images is the same for '
+             'all seeds')
     if options.dry_run:
         for folder in folders:
             print('\n'.join(plan(options, config, folder, test)))
@@ -106,7 +106,7 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
     with stoppable():
         for number, (folder, result) in enumerate(zip(folders, results, strict=True), start=1):
             if result.status == 'done':
-                print(f'seed {folder.seed} ({number} of {len(folders)}): done before', flush=True)
+                print(f'seed {folder.seed} ({number} of {len(folders)}): already done, skipped', flush=True)
                 continue
             print(f'seed {folder.seed} ({number} of {len(folders)}): {folder.path}', flush=True)
             try:
@@ -120,14 +120,14 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
 
 def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', training: dict, test: str,
              result: 'SeedResult') -> None:
-    """Train a seed to its end if need be, test it, and fill in ``result``.
+    """Train a seed if it is not finished, test it, and fill in ``result``.
 
     Raises:
         UserError: a process failed, or there is nothing to test.
     """
     if options.test_only:
         if folder.record and not folder.trained:
-            raise UserError(f'the training in {folder.path} has not come to its end; start without --test-only')
+            raise UserError(f'the training in {folder.path} has not finished; run without --test-only')
         if not folder.has_checkpoints():
             raise UserError(f'no checkpoints in {folder.path}')
     elif not folder.trained:
@@ -137,19 +137,19 @@ def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', train
         folder.update(trained=True)
     checkpoint = choose_checkpoint(folder.path, _save_best(config), options.checkpoint)
     if checkpoint is None:
-        raise UserError(f'the training left no checkpoint in {folder.path}')
+        raise UserError(f'the training wrote no checkpoint to {folder.path}')
     if folder.record:
-        folder.update(test=None)  # the metrics that are there are not of this test
+        folder.update(test=None)  # the existing metrics are not from this test
     run_checked(test_command(options, folder, str(checkpoint)), 'test')
     if not folder.metrics:
-        raise UserError(f'the test left no metrics in {folder.path}')
-    if folder.record:  # what was trained by hand gets none: it is not known to be of this config
+        raise UserError(f'the test wrote no metrics to {folder.path}')
+    if folder.record:  # manual trainings have no record, since their config is unknown
         folder.update(test=test, checkpoint=checkpoint.name)
     result.status, result.checkpoint, result.metrics = 'done', checkpoint.name, folder.metrics
 
 
 def train_command(options: SeedOptions, folder: 'SeedFolder') -> list[str]:
-    """The training of a seed, resumed if it has begun."""
+    """Return the training command of a seed, with --resume if it has checkpoints."""
     return [*_launched(options), 'train', options.config, '--seed', str(folder.seed), '--work-dir', str(folder.path),
             *(['--resume'] if folder.has_checkpoints() else []),
             *(['--amp'] if options.amp else []), *(['--auto-scale-lr'] if options.auto_scale_lr else []),
@@ -157,7 +157,7 @@ def train_command(options: SeedOptions, folder: 'SeedFolder') -> list[str]:
 
 
 def test_command(options: SeedOptions, folder: 'SeedFolder', checkpoint: str) -> list[str]:
-    """The test of a checkpoint."""
+    """Return the test command of a checkpoint."""
     return [*_launched(options), 'test', options.config, checkpoint, '--work-dir', str(folder.path),
             *(['--tta'] if options.tta else []), *_common(options)]
 
@@ -179,9 +179,9 @@ def _common(options: SeedOptions) -> list[str]:
 
 
 def plan(options: SeedOptions, config: 'Config', folder: 'SeedFolder', test: str) -> list[str]:
-    """What would be run for a seed, as lines for a shell (the name of a checkpoint to come as a pattern)."""
+    """Return the shell commands that a seed would run (with a pattern for a checkpoint that does not exist yet)."""
     if folder.tested(test) and not options.test_only:
-        return [f'# seed {folder.seed}: done before']
+        return [f'# seed {folder.seed}: already done']
     lines = [f'# seed {folder.seed}']
     checkpoint = None
     if options.test_only or folder.trained:
@@ -193,16 +193,16 @@ def plan(options: SeedOptions, config: 'Config', folder: 'SeedFolder', test: str
 
 
 def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path | None:
-    """The checkpoint to test.
+    """Select the checkpoint to test.
 
     Args:
-        folder: the seed's.
-        save_best: the metric by which the training kept its best checkpoint; None: it did not.
+        folder: folder of the seed.
+        save_best: metric of the best checkpoint; None if the training did not keep one.
         which: ``'best'`` or ``'last'``.
 
     Returns:
-        The best one as the last one names it (a crash may leave others that look like it behind); where there is none,
-        the last one; None without any.
+        The best checkpoint recorded in the last one (a crash may leave other files with similar names); if there is
+        none, the last one; None if there are no checkpoints.
     """
     last = find_resumable(folder)
     if which == 'last' or not save_best:
@@ -216,12 +216,12 @@ def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path |
     by_name = sorted(folder.glob(f'best_{metric}_*.pth'), key=lambda path: path.stat().st_mtime, reverse=True)
     best = next((path for path in [*named, *by_name] if path.is_file()), None)
     if best is None and last is not None:
-        note(f'no best checkpoint in {folder} (was there a validation?); the last one, {last.name}, is tested')
+        note(f'no best checkpoint in {folder} (was there a validation?); testing the last one, {last.name}')
     return best or last
 
 
 def _save_best(config: 'Config') -> str | None:
-    """The metric of the config's ``save_best``; the first one of several."""
+    """Return the ``save_best`` metric of the config, the first one if there are several."""
     wanted = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
     return (wanted[0] if wanted else None) if isinstance(wanted, (list, tuple)) else wanted
 
@@ -230,4 +230,4 @@ def _devices() -> int:
     import torch
     if count := torch.cuda.device_count():
         return count
-    raise UserError('--launcher needs --gpus N here: the number of processes (torch finds no GPU)')
+    raise UserError('--launcher needs --gpus N, the number of processes, since torch finds no GPU')
