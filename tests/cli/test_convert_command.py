@@ -357,7 +357,7 @@ def test_outputs_that_cannot_be(kcla, tmp_path, capsys):
     assert error_of(capsys, 'convert', kcla, out) == f'{out} exists; use --force to overwrite it'
     assert out.read_text() == 'precious'
     line = error_of(capsys, 'convert', kcla, out / 'b.pth')
-    assert line.startswith(f'cannot write {out / "b.pth"}: ') and line.endswith('; choose another output')
+    assert line.startswith(f'cannot write {out / "b.pth"}: ') and line.endswith('; choose another output file')
     assert error_of(capsys, 'convert', kcla, tmp_path / 'b.pt').endswith('use .pth or .safetensors')
     (tmp_path / 'folder.pth').mkdir()
     assert 'is a folder' in error_of(capsys, 'convert', kcla, tmp_path / 'folder.pth', '--force')
@@ -376,7 +376,7 @@ def test_nothing_is_left_of_a_write_that_fails(kcla, tmp_path, capsys, monkeypat
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr(torch, 'save', full)
     line = error_of(capsys, 'convert', kcla, tmp_path / 'out.pth')
-    assert line == f'cannot write {tmp_path / "out.pth"}: No space left on device; choose another output'
+    assert line == f'cannot write {tmp_path / "out.pth"}: No space left on device; choose another output file'
     assert untouched(tmp_path, before)
 
 
