@@ -1,6 +1,6 @@
-"""Attentions over positions under the hosts' name for them: entries of ``plugins=`` of mmdet's and mmseg's ResNets.
+"""Spatial attention modules as block plugins, for ``plugins=`` of the ResNets of mmdet and mmseg.
 
-As in ``plugins=[dict(cfg=dict(type='mmkcla.EfficientAttention', key_channels=64, num_heads=2, zero_init=True),
+Example: ``plugins=[dict(cfg=dict(type='mmkcla.EfficientAttention', key_channels=64, num_heads=2, zero_init=True),
 stages=(False, True, True, False), position='after_conv3')]``.
 """
 from ..layers import DotProductAttention2d, EfficientAttention

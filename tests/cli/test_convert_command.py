@@ -264,7 +264,7 @@ def test_other_depth(kcla, tmp_path, capsys):
     line = error_of(capsys, 'convert', kcla, tmp_path / 'out.pth', '--depth', '56')
     assert 'only partially: 288 missing (backbone.layer1.2.conv1.weight, ' in line and 'and 285 more' in line
     line = error_of(capsys, 'convert', kcla, tmp_path / 'out.pth', '--depth', '51')
-    assert line.startswith(f'{kcla}: a CIFAR ResNet of depth 51 does not exist')
+    assert line.startswith(f'{kcla}: there is no CIFAR ResNet of depth 51')
 
 
 def test_what_is_missing_and_too_much(data_dir, tmp_path, capsys):

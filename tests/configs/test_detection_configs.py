@@ -102,8 +102,8 @@ def test_full_size_config_trains_on_coco_layout(tmp_path, monkeypatch):
     assert main(['train', 'faster_rcnn/faster-rcnn_r50-kcla_fpn_1x_coco.py', '--work-dir', 'out', '--cfg-options',
                  *options]) == 0
     log = next((tmp_path / 'out').glob('*/*.log')).read_text()
-    assert 'layer-attention entries not in it keep their own start' in log
-    assert "the layer attentions' batch norms keep training (no weights were loaded for them)" in log
+    assert 'layer-attention entries are missing and keep their initial values' in log
+    assert "the batch norms of the layer attentions are trained (no weights were loaded for them)" in log
     assert 'coco/bbox_mAP: ' in log
     state = torch.load(tmp_path / 'out' / 'epoch_1.pth', weights_only=False)['state_dict']
     assert sum(value.numel() for name, value in state.items() if name.endswith('layer_scale')) == 15104

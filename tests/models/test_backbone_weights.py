@@ -77,8 +77,8 @@ def test_frozen_stages(library, frozen):
     (None, None, False, 'no weights were loaded for them'),
     ('plain', None, False, 'no weights were loaded for them'),
     ('attention', None, True, 'their weights were loaded'),
-    ('plain', True, True, 'attention_norm_eval says so'),
-    ('attention', False, False, 'attention_norm_eval says so'),
+    ('plain', True, True, 'attention_norm_eval=True'),
+    ('attention', False, False, 'attention_norm_eval=False'),
 ])
 @pytest.mark.parametrize('library', HOSTS)
 def test_norm_eval(library, loaded, given, frozen, reason, tmp_path, log):
@@ -94,8 +94,8 @@ def test_norm_eval(library, loaded, given, frozen, reason, tmp_path, log):
         assert norm.training is trains, name
     assert net.layer_attentions[1].training and net.layer1.training is False
     assert log[-1 if loaded else -2] == (
-        f'{type(net).__name__}: norm_eval=True; the layer attentions\' batch norms '
-        f'{"are frozen too" if frozen else "keep training"} ({reason}).')
+        f'{type(net).__name__}: norm_eval=True; the batch norms of the layer attentions '
+        f'{"are frozen" if frozen else "are trained"} ({reason}).')
     assert not any(module.training for module in net.eval().modules())
 
 
@@ -219,7 +219,7 @@ def test_from_plain_weights(library, tmp_path, log):
     reference.load_state_dict(plain.state_dict())
     net = build(library, PLAIN_START, init_cfg=init_cfg, **options)
     net.init_weights()
-    assert any(f'{len(plain.state_dict())} matched' in line and 'keep their own start' in line for line in log)
+    assert any(f'{len(plain.state_dict())} matched' in line and 'keep their initial values' in line for line in log)
     assert not any('would start from the plain network' in line for line in log)
     x = image(40, 56)
     reference.eval()
@@ -241,11 +241,11 @@ def test_random_start_on_plain_weights_is_said(tmp_path, log):
     _, init_cfg = save_plain(tmp_path / 'plain.pth')
     build(init_cfg=init_cfg, frozen_stages=1).init_weights()
     assert any('layer_scale_init=0. would start from the plain network' in line for line in log)
-    assert any('frozen_stages=1 freezes layer attentions at their random start' in line for line in log)
+    assert any('frozen_stages=1 freezes layer attentions with random weights' in line for line in log)
     log.clear()
     build(layer_attention=PLAIN_START, init_cfg=init_cfg, frozen_stages=1).init_weights()
     build(layer_attention=None, init_cfg=init_cfg, frozen_stages=1).init_weights()
-    assert not any('would start' in line or 'random start' in line for line in log)
+    assert not any('would start' in line or 'with random weights' in line for line in log)
 
 
 @pytest.mark.parametrize('spelling', ['list', 'class', 'pretrained', 'bare', 'safetensors'])
@@ -274,7 +274,7 @@ def test_prefix(prefix, tmp_path):
     plain, init_cfg = save_plain(tmp_path / 'plain.pth')
     whole = {f'module.backbone.{name}': value for name, value in plain.state_dict().items()}
     init_cfg = save(tmp_path / 'whole.pth', {**whole, 'module.head.fc.weight': torch.zeros(2, 2)})
-    with pytest.raises(UserError, match="whole model: add prefix='backbone.' to init_cfg"):
+    with pytest.raises(UserError, match="contains a complete model; add prefix='backbone.' to init_cfg"):
         build(init_cfg=init_cfg).init_weights()
     net = build(init_cfg={**init_cfg, 'prefix': prefix})
     net.init_weights()

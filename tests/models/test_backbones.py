@@ -239,14 +239,14 @@ def test_another_method_by_class_or_name():
     (lambda: KCLAResNet(18, layer_attention=dict(channels=64)), "KCLA does not take 'channels'; its options"),
     (lambda: KCLAResNet(18, layer_attention=dict(norm_cfg='BN')), "norm_cfg='BN' must be a dict with a type"),
     (lambda: KCLAResNet(18, layer_attention=dict(norm_cfg=dict(type='Nope'))),
-     r"norm_cfg=\{'type': 'Nope'\} gives no norm of 64 channels"),
-    (lambda: KCLAResNet(49), 'no ResNet of depth 49; known are: 18, 34, 50, 101, 152'),
+     r"norm_cfg=\{'type': 'Nope'\} cannot be built for 64 channels"),
+    (lambda: KCLAResNet(49), 'no ResNet of depth 49; choose one of: 18, 34, 50, 101, 152'),
     (lambda: KCLAResNet(18, base_channels=48), '48 channels are not divisible by head_channels=64'),
     (lambda: KCLAResNet(18, layer_attention=dict(carry_blocks=(0,))), r'carry_blocks=\(0,\)'),
-    (lambda: KCLAResNet(18, dcn=dict(type='DCNv2'), stage_with_dcn=(False, True, True, True)), 'no deformable'),
-    (lambda: KCLAResNet(18, plugins=[dict(cfg=dict(type='ContextBlock'), position='after_conv3')]), 'no block plugins'),
-    (lambda: KCLAResNet(50, multi_grid=(1, 2)), r'multi_grid=\(1, 2\) has fewer entries than the last stage has .*3'),
-    (lambda: KCLAResNet(50, pretrained='a.pth', init_cfg=dict(type='Pretrained', checkpoint='b.pth')), 'both be given'),
+    (lambda: KCLAResNet(18, dcn=dict(type='DCNv2'), stage_with_dcn=(False, True, True, True)), 'does not support dcn'),
+    (lambda: KCLAResNet(18, plugins=[dict(cfg=dict(type='ContextBlock'), position='after_conv3')]), 'block plugins'),
+    (lambda: KCLAResNet(50, multi_grid=(1, 2)), r'multi_grid=\(1, 2\) needs .* one entry for each of the 3 blocks'),
+    (lambda: KCLAResNet(50, pretrained='a.pth', init_cfg=dict(type='Pretrained', checkpoint='b.pth')), 'both be set'),
 ])
 def test_bad_values_are_named(make, message):
     with pytest.raises(UserError, match=message) as error:

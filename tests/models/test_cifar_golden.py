@@ -116,9 +116,9 @@ def test_block_kinds():
 
 
 @pytest.mark.parametrize(('options', 'message'), [
-    (dict(depth=51), 'a CIFAR ResNet of depth 51 does not exist: 9n'),
-    (dict(depth='20'), "a CIFAR ResNet of depth '20' does not exist: 9n"),
-    (dict(depth=32, block='bottleneck'), 'depth 32 does not exist'),
+    (dict(depth=51), 'no CIFAR ResNet of depth 51; choose 9n'),
+    (dict(depth='20'), "no CIFAR ResNet of depth '20'; choose 9n"),
+    (dict(depth=32, block='bottleneck'), 'no CIFAR ResNet of depth 32'),
     (dict(depth=20, layer_attention='KCLA'), "layer_attention='KCLA' must be a dict"),
     (dict(depth=20, layer_attention=dict(type='KCLA', head_channels=True)), 'not divisible by head_channels=True'),
     (dict(depth=20, in_channels=0), 'in_channels=0 must be a number of channels'),

@@ -74,11 +74,11 @@ def test_every_parameter_learns():
 
 
 @pytest.mark.parametrize(('make', 'message'), [
-    (lambda: UNetHead((8, 16), (8, 8), num_classes=2), r'2 maps are joined in 1 steps, but decoder_channels=\(8, 8\)'),
+    (lambda: UNetHead((8, 16), (8, 8), num_classes=2), r'decoder_channels=\(8, 8\) has 2 entries; 2 maps need 1'),
     (lambda: UNetHead((8, 16), (8, ), in_index=(0, ), num_classes=2), r'in_index=\(0,\) and in_channels=\(8, 16\) dif'),
     (lambda: UNetHead((8, 16), (8, ), upsample='nearest', num_classes=2), "upsample='nearest' is unknown; choose one"),
     (lambda: UNetHead((8, 16), (8, ), upsample='deconv', num_classes=2, out_channels=1)(
-        [torch.zeros(1, 8, 8, 8), torch.zeros(1, 16, 8, 8)]), r"cannot bring a map of \(8, 8\) to \(8, 8\)"),
+        [torch.zeros(1, 8, 8, 8), torch.zeros(1, 16, 8, 8)]), r"cannot upsample a map from \(8, 8\) to \(8, 8\)"),
     (lambda: LayerAttentionResNet(18, stage_channels=(8, 8)), r'stage_channels=\(8, 8\) has 2 entries for 4 stages'),
     (lambda: LayerAttentionResNet(18, small_stem=True, deep_stem=True), 'small_stem and deep_stem cannot both be set'),
 ])

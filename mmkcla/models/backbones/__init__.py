@@ -1,4 +1,4 @@
-"""The hosts' ResNets with a layer attention after each block."""
+"""OpenMMLab ResNets with a layer attention after each block."""
 from .cifar_resnet import CifarLayerAttentionResNet
 from .layer_attention_mixin import LayerAttentionMixin
 from .resnet import KCLAResNet, LayerAttentionResNet

@@ -18,19 +18,19 @@ BLOCKS = {'bottleneck': (Bottleneck, 9), 'basic': (BasicBlock, 6), 'se_bottlenec
 
 @MODELS.register_module()
 class CifarLayerAttentionResNet(LayerAttentionResNet):
-    """A ResNet for 32×32 images: 3×3 stem of 16 channels, three stages of base width 16, 32, 64.
+    """A ResNet for 32×32 images: a 3×3 stem with 16 channels and three stages with base widths 16, 32 and 64.
 
     Args:
-        depth: 9n + 2 with bottleneck blocks (20, 56, 110, 164; the last stage has 256 channels), 6n + 2 with basic ones
-            (64 channels).
-        block: ``'bottleneck'``, ``'basic'`` or ``'se_bottleneck'`` (mmpretrain's with squeeze and excitation, as a
-            baseline); default: bottleneck where the depth allows it.
-        layer_attention: as of :class:`LayerAttentionResNet`; where it does not say otherwise, the method's
-            ``cifar_options`` hold: heads are 16 wide and DLA's reduction is 4, as in the papers.
-        kwargs: of :class:`LayerAttentionResNet`; ``out_indices`` is (2,) by default.
+        depth: 9n + 2 with bottleneck blocks (20, 56, 110, 164; the last stage has 256 channels), 6n + 2 with basic
+            blocks (the last stage has 64 channels).
+        block: ``'bottleneck'``, ``'basic'`` or ``'se_bottleneck'`` (mmpretrain's squeeze-and-excitation block, as a
+            baseline). Default: bottleneck if the depth allows it.
+        layer_attention: see :class:`LayerAttentionResNet`. The defaults are the method's ``cifar_options``, as in the
+            papers: ``head_channels`` is 16, and DLA's ``reduction`` is 4.
+        kwargs: passed to :class:`LayerAttentionResNet`; ``out_indices`` defaults to (2,).
 
     Raises:
-        UserError: for a depth that no number of blocks gives.
+        UserError: for an unknown block, or a depth that is neither 9n + 2 nor 6n + 2.
     """
 
     def __init__(self, depth: int, layer_attention: dict | None = None, block: str | None = None,
@@ -41,8 +41,8 @@ class CifarLayerAttentionResNet(LayerAttentionResNet):
                    if is_positive(depth) and depth > 2 and (depth - 2) % layers == 0]
         block = block or next(iter(fitting), None)
         if block not in fitting:
-            raise UserError(f'a CIFAR ResNet of depth {depth!r} does not exist: 9n + 2 layers have bottleneck blocks '
-                            '(20, 56, 110, 164), 6n + 2 have basic ones (20, 32, 44, 56, 110)')
+            raise UserError(f'there is no CIFAR ResNet of depth {depth!r}; choose 9n + 2 for bottleneck blocks '
+                            '(20, 56, 110, 164) or 6n + 2 for basic blocks (20, 32, 44, 56, 110)')
         kind, layers = BLOCKS[block]
         self.arch_settings = {depth: (kind, ((depth - 2) // layers, ) * 3)}
         if isinstance(layer_attention, Mapping):

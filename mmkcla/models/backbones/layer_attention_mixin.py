@@ -1,4 +1,4 @@
-"""A layer attention after each block of any OpenMMLab ResNet, without copying a trunk."""
+"""Add a layer attention after each block of any OpenMMLab ResNet, without copying the ResNet."""
 from __future__ import annotations
 
 import math
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     class HostBlock(nn.Module):
-        """What the hosts' residual blocks have in common; basic ones lack ``conv3``."""
+        """Common interface of the residual blocks in OpenMMLab; basic blocks have no ``conv3``."""
 
         conv1: nn.Conv2d
         conv2: nn.Conv2d
         conv3: nn.Conv2d
-        downsample: _ShortcutKeeper | None  # the host's is a plain nn.Sequential
+        downsample: _ShortcutKeeper | None  # nn.Sequential in the base class
         with_cp: bool
 
     class HostResNet(nn.Module):
-        """What the hosts' ResNets have in common, as far as the mixin uses it."""
+        """Common interface of the OpenMMLab ResNets, as far as the mixin uses it."""
 
         arch_settings: dict[Any, tuple[Any, Sequence[int]]]
         conv1: nn.Module
@@ -67,25 +67,25 @@ else:
 
 
 class LayerAttentionMixin(HostResNet):
-    """Put it before a host's ResNet class: ``class MyNet(LayerAttentionMixin, mmdet.models.ResNeXt)``.
+    """Mixin for a ResNet class; list it first: ``class MyNet(LayerAttentionMixin, mmdet.models.ResNeXt)``.
 
-    The trunk keeps its parameter names; the attentions live beside it as ``layer_attentions.<stage>.<block>``. After
-    every block, ``x = block(x); r, state = attention(x, state, shortcut); x = x + r``. Works on the ResNets of mmdet,
-    mmseg and mmpretrain and their relatives built the same way (``res_layers``, a stem, blocks with ``conv2``/``conv3``
-    and ``downsample``); deformable convolutions inside blocks are the host's business.
+    The trunk keeps its parameter names. The attentions are added as ``layer_attentions.<stage>.<block>``. After every
+    block, ``x = block(x); r, state = attention(x, state, shortcut); x = x + r``. Supports the ResNets of mmdet, mmseg
+    and mmpretrain and their variants with the same structure (``res_layers``, a stem, blocks with ``conv2``/``conv3``
+    and ``downsample``). Deformable convolutions inside the blocks are left to the base class.
 
     Args:
-        args: the host's.
-        layer_attention: ``dict(type='KCLA', …)`` with any layer attention and its options; None leaves the plain
-            trunk, bit-equal to the host's.
-        attention_norm_eval: what ``norm_eval=True`` does to the attentions' own batch norms. None: they keep training,
-            unless ``init_cfg=dict(type='Pretrained', …)`` brought weights for them; then they are frozen like the
-            trunk's. True or False decide outright. (``load_from`` and ``resume`` do not count, so that a resumed run
-            goes on as it began.)
-        kwargs: the host's.
+        args: passed to the base class.
+        layer_attention: ``dict(type='KCLA', …)`` with any layer attention and its options. With None the network is
+            the plain base class, bit for bit.
+        attention_norm_eval: effect of ``norm_eval=True`` on the batch norms of the attentions. None: they are trained,
+            unless ``init_cfg=dict(type='Pretrained', …)`` loaded weights for them, in which case they are frozen like
+            those of the trunk. True: always frozen. False: always trained. ``load_from`` and ``resume`` have no
+            influence, so a resumed run behaves like the original one.
+        kwargs: passed to the base class.
 
     Raises:
-        UserError: for an unknown type or options that do not fit the channels.
+        UserError: for an unknown type, or options that do not fit the number of channels.
     """
 
     def __init__(self, *args: Any, layer_attention: dict | None = None, attention_norm_eval: bool | None = None,
@@ -99,13 +99,13 @@ class LayerAttentionMixin(HostResNet):
         self.layer_attentions: Sequence[Sequence[LayerAttention]] | None = None  # an nn.ModuleList of such
         if layer_attention is not None:
             if not isinstance(layer_attention, Mapping):
-                raise UserError(f'layer_attention={layer_attention!r} must be a dict, as in dict(type=\'KCLA\')')
+                raise UserError(f'layer_attention={layer_attention!r} must be a dict, for example dict(type=\'KCLA\')')
             self.layer_attentions = self._build_layer_attentions(dict(layer_attention))
             if self.layer_attentions[0][0].needs_shortcut:
                 for block in self._blocks():
                     if block.downsample is not None:
                         block.downsample = _ShortcutKeeper(*block.downsample)
-        # the host froze its stages before the attentions existed
+        # the base class froze its stages before the attentions existed
         self._freeze_stages()
 
     # Construction -----------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class LayerAttentionMixin(HostResNet):
         return [block for stage in self._stages() for block in stage]
 
     def _take_over_checkpointing(self) -> None:
-        """The hosts checkpoint their blocks reentrantly, which DDP and compiling do not bear; do it here instead."""
+        """Disable the base class's reentrant checkpointing, which breaks DDP and torch.compile; done here instead."""
         for block in self._blocks():
             block.with_cp = False
 
@@ -141,40 +141,40 @@ class LayerAttentionMixin(HostResNet):
             carry = channels
         return cast('Sequence[Sequence[LayerAttention]]', stages)
 
-    # What necks and heads ask ------------------------------------------------------------------------------------
+    # Output specification ----------------------------------------------------------------------------------------
 
     stem_stride = 4
 
     @property
     def out_channels(self) -> tuple[int, ...]:
-        """Channels of each output."""
+        """Number of channels of each output."""
         return tuple(_out_channels(self._stages()[i][-1]) for i in self._out_stages())
 
     @property
     def out_strides(self) -> tuple[int, ...]:
-        """Input pixels per cell of each output."""
+        """Stride of each output with respect to the input, in pixels."""
         return tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self._out_stages())
 
     def _out_stages(self) -> list[int]:
-        """As the hosts do: from fine to coarse, in whatever order ``out_indices`` has."""
+        """Output stages, always from fine to coarse, whatever the order of ``out_indices``."""
         return [i for i in range(self.num_stages) if i in self.out_indices]
 
     # Forward -----------------------------------------------------------------------------------------------------
 
     def stem_map(self, x: Tensor) -> Tensor:
-        """The image to the stem's map, before its max-pool: ``(B, 3, H, W) -> (B, C, H/2, W/2)``."""
+        """Compute the stem's map before the max-pool: ``(B, 3, H, W) -> (B, C, H/2, W/2)``."""
         return self.stem(x) if self.deep_stem else self.relu(self.norm1(self.conv1(x)))
 
     def forward_stem(self, x: Tensor) -> Tensor:
-        """The image to the first stage's input: ``(B, 3, H, W) -> (B, C, H/4, W/4)``."""
+        """Compute the input of the first stage: ``(B, 3, H, W) -> (B, C, H/4, W/4)``."""
         return self.maxpool(self.stem_map(x))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """``(B, 3, H, W)`` to the maps of ``out_indices``, always a tuple."""
+        """Compute the maps of ``out_indices`` from an image ``(B, 3, H, W)``. Always returns a tuple."""
         return self.forward_stages(self.forward_stem(x))
 
     def forward_stages(self, x: Tensor) -> tuple[Tensor, ...]:
-        """From the stem's map to the outputs."""
+        """Compute the outputs from the input of the first stage."""
         outs: list[Tensor] = []
         state: State | None = None
         for i, blocks in enumerate(self._stages()):
@@ -200,7 +200,7 @@ class LayerAttentionMixin(HostResNet):
             attentions.eval().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or evaluation mode; frozen stages, and under ``norm_eval`` the batch norms, stay in evaluation."""
+        """Set the mode. Frozen stages, and with ``norm_eval`` the batch norms, stay in evaluation mode."""
         super().train(mode)
         if mode and self.norm_eval:
             self._warn_of_norm_eval()
@@ -221,8 +221,8 @@ class LayerAttentionMixin(HostResNet):
         if not any(isinstance(module, _BatchNorm) for module in self.modules()):
             return
         self._warned = True
-        print_log(f'{type(self).__name__}: norm_eval=True, but no pretrained weights were loaded: the batch norms stay '
-                  'at their initial statistics. Load weights (init_cfg, load_from) or set norm_eval=False.',
+        print_log(f'{type(self).__name__}: norm_eval=True, but no pretrained weights were loaded; the batch norms keep '
+                  'their initial statistics. Load weights (init_cfg, load_from) or set norm_eval=False.',
                   logger='current', level=30)
 
     # Weights -----------------------------------------------------------------------------------------------------
@@ -232,14 +232,14 @@ class LayerAttentionMixin(HostResNet):
         self._weights_loaded |= any(name.startswith(prefix + 'layer1.') for name in state_dict)
 
     def init_weights(self) -> None:
-        """Initialise the trunk by the host's rules, the attentions by their own, then load ``Pretrained`` weights.
+        """Initialise the trunk and the attentions by their own rules, then load ``Pretrained`` weights.
 
         Raises:
-            UserError: if the pretrained weights miss part of the trunk. Missing attention entries are expected, and
-                said in the log.
+            UserError: if the pretrained weights lack part of the trunk. Missing attention entries are allowed and
+                logged.
         """
         if self.is_init:
-            BaseModule.init_weights(self)  # warns of the second call; mmpretrain's own would zero weights again
+            BaseModule.init_weights(self)  # warns about the second call; mmpretrain's own would zero weights again
             return
         cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
         pretrained = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit)]
@@ -256,7 +256,8 @@ class LayerAttentionMixin(HostResNet):
     def _load_pretrained(self, checkpoint: str, prefix: str | None) -> None:
         weights = fetch_state_dict(checkpoint, prefix)
         if not prefix and any(name.startswith('backbone.layer') for name in weights):
-            raise UserError(f'{checkpoint} is a whole model: add prefix=\'backbone.\' to init_cfg to take its backbone')
+            raise UserError(f'{checkpoint} contains a complete model; add prefix=\'backbone.\' to init_cfg to '
+                            'load its backbone')
         report = load_matching(self, self._pretrained_names(weights))
         attention = [name for name in report.missing if name.startswith(ATTENTION_PREFIX)]
         trunk = [name for name in report.missing if not name.startswith(ATTENTION_PREFIX)]
@@ -269,7 +270,7 @@ class LayerAttentionMixin(HostResNet):
         self._attention_loaded = own > 0 and not attention
         message = f'{type(self).__name__} loaded {checkpoint}: {len(report.matched)} matched'
         if attention:
-            message += (f', {len(attention)} layer-attention entries not in it keep their own start'
+            message += (f', {len(attention)} layer-attention entries are missing and keep their initial values'
                         + ('' if self._starts_plain() else ' (layer_scale_init=0. would start from the plain network)'))
         if report.unexpected:
             message += f', {len(report.unexpected)} not used ({", ".join(report.unexpected[:3])})'
@@ -277,31 +278,31 @@ class LayerAttentionMixin(HostResNet):
         self._warn_of_frozen_start(bool(attention))
 
     def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Pretrained weights under this net's names; for trunks whose checkpoints have others."""
+        """Map pretrained weights to the names of this network. Override for trunks with other names."""
         return weights
 
     def _starts_plain(self) -> bool:
-        """Whether every attention adds exactly nothing at the start."""
+        """Whether every attention adds exactly zero at initialisation."""
         return all(getattr(attention, 'layer_scale_init', None) == 0
                    for attentions in self.layer_attentions or () for attention in attentions)
 
     def _warn_of_frozen_start(self, missing: bool) -> None:
         if missing and self.frozen_stages > 0 and not self._starts_plain():
-            print_log(f'{type(self).__name__}: frozen_stages={self.frozen_stages} freezes layer attentions at their '
-                      'random start; set layer_scale_init=0. in layer_attention, or frozen_stages=0.',
+            print_log(f'{type(self).__name__}: frozen_stages={self.frozen_stages} freezes layer attentions with random '
+                      'weights; set layer_scale_init=0. in layer_attention, or frozen_stages=0.',
                       logger='current', level=30)
 
     def _log_attention_norms(self) -> None:
         if self.layer_attentions is None or not self.norm_eval:
             return
         frozen = self._attention_norms_frozen()
-        reason = ('attention_norm_eval says so' if self.attention_norm_eval is not None else
+        reason = (f'attention_norm_eval={self.attention_norm_eval}' if self.attention_norm_eval is not None else
                   'their weights were loaded' if frozen else 'no weights were loaded for them')
-        print_log(f'{type(self).__name__}: norm_eval=True; the layer attentions\' batch norms '
-                  f'{"are frozen too" if frozen else "keep training"} ({reason}).', logger='current')
+        print_log(f'{type(self).__name__}: norm_eval=True; the batch norms of the layer attentions '
+                  f'{"are frozen" if frozen else "are trained"} ({reason}).', logger='current')
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """For layer-wise learning rates (mmpretrain): an attention has the depth of its block."""
+        """Layer depth for layer-wise learning rates (mmpretrain). An attention has the depth of its block."""
         start = prefix + ATTENTION_PREFIX
         if param_name.startswith(start):
             stage, rest = param_name.removeprefix(start).split('.', 1)
@@ -310,7 +311,7 @@ class LayerAttentionMixin(HostResNet):
 
 
 class _ShortcutKeeper(nn.Sequential):
-    """A block's downsample that holds its output until the attention takes it; names as in the host's."""
+    """A block's downsample that keeps its output for the attention. Parameter names are unchanged."""
 
     kept: Tensor | None = None
 
@@ -324,14 +325,14 @@ class _ShortcutKeeper(nn.Sequential):
 
 
 def _run_block(block: HostBlock, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
-    """The block's output and, for methods that need it, its identity branch after the downsample."""
+    """Return the block's output and, for methods that need it, its identity branch after the downsample."""
     if attention is None or not attention.needs_shortcut:
         return block(x), None
     if block.downsample is None:
         return block(x), x
     try:
         out = block(x)
-    finally:  # a recomputation is stopped by an exception; what is kept would outlive it, and forbid a deepcopy
+    finally:  # an exception stops a recomputation early; a tensor still kept would make deepcopy fail
         shortcut = block.downsample.take()
     return out, shortcut
 

@@ -1,4 +1,4 @@
-"""The ready-made backbones, on mmpretrain's ResNet."""
+"""Registered backbones based on mmpretrain's ResNet."""
 from __future__ import annotations
 
 import re
@@ -19,28 +19,28 @@ from .layer_attention_mixin import LayerAttentionMixin
 class LayerAttentionResNet(LayerAttentionMixin, ResNet):
     """A ResNet (depth 18, 34, 50, 101, 152) with a layer attention after each block.
 
-    Takes the keywords of mmpretrain's ResNet, and those that mmdet's and mmseg's ResNets have beside them, so that in
-    a host's config only ``type`` needs to change. ``pretrained`` is the old spelling of ``init_cfg``.
+    Accepts the arguments of mmpretrain's ResNet and the extra ones of the ResNets of mmdet and mmseg, so in an
+    existing config only ``type`` needs to change. ``pretrained`` is the old spelling of ``init_cfg``.
 
     Args:
         depth: depth of the ResNet.
         layer_attention, attention_norm_eval: see :class:`LayerAttentionMixin`.
-        pretrained: checkpoint of weights to start from, as in ``init_cfg=dict(type='Pretrained', checkpoint=…)``.
-            Of mmdet's and mmseg's ResNetV1c and V1d too, with ``deep_stem=True`` (and ``avg_down=True``).
-        dcn, stage_with_dcn, plugins: accepted where they ask for nothing; to use them, put
-            :class:`LayerAttentionMixin` on the host's own ResNet.
+        pretrained: checkpoint to initialise from, same as ``init_cfg=dict(type='Pretrained', checkpoint=…)``.
+            Checkpoints of ResNetV1c and V1d of mmdet and mmseg need ``deep_stem=True`` (V1d: ``avg_down=True`` too).
+        dcn, stage_with_dcn, plugins: accepted only if they have no effect. To use them, combine
+            :class:`LayerAttentionMixin` with the ResNet of mmdet or mmseg.
         contract_dilation: halve the dilation of the first block of a dilated stage (mmseg).
         multi_grid: dilations of the blocks of the last stage (mmseg).
-        small_stem: a 3×3 convolution of stride 1 without max-pool for a stem, for small images (CIFAR) and U-Nets of
-            full resolution; names as of the usual one.
-        stem_out: put the stem's map (before the max-pool) before the outputs, as a U-Net's first skip.
-        stage_channels: output channels of the stages, where they should not double from ``base_channels``.
-        kwargs: of mmpretrain's ResNet: ``in_channels, stem_channels, base_channels, num_stages, strides, dilations,
-            out_indices (default: (3,)), style, deep_stem, avg_down, frozen_stages, conv_cfg, norm_cfg, norm_eval,
-            with_cp, zero_init_residual, drop_path_rate, init_cfg``.
+        small_stem: use a 3×3 convolution with stride 1 and no max-pool as the stem, for small images (CIFAR) and
+            full-resolution U-Nets. Parameter names are those of the standard stem.
+        stem_out: also return the stem's map (before the max-pool) as the first output, for the first skip of a U-Net.
+        stage_channels: output channels of the stages, if they should not double from ``base_channels``.
+        kwargs: passed to mmpretrain's ResNet: ``in_channels, stem_channels, base_channels, num_stages, strides,
+            dilations, out_indices (default: (3,)), style, deep_stem, avg_down, frozen_stages, conv_cfg, norm_cfg,
+            norm_eval, with_cp, zero_init_residual, drop_path_rate, init_cfg``.
 
     Raises:
-        UserError: for values that do not fit.
+        UserError: for unknown or inconsistent values.
 
     Example:
         >>> from mmkcla.models.backbones import LayerAttentionResNet
@@ -57,7 +57,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         self.stem_out = stem_out
         self.stage_channels = stage_channels
         if depth not in self.arch_settings:
-            raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; known are: '
+            raise UserError(f'{type(self).__name__}: there is no ResNet of depth {depth!r}; choose one of: '
                             + ', '.join(map(str, self.arch_settings)))
         for name in ('in_channels', 'stem_channels', 'base_channels'):
             if kwargs.get(name) is not None and not is_positive(kwargs[name]):
@@ -67,18 +67,19 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         if not (isinstance(frozen, int) and -1 <= frozen <= stages):
             raise UserError(f'frozen_stages={frozen!r} does not fit {stages} stages; choose -1 (none) to {stages}')
         if isinstance(outs, int) or not outs or not all(isinstance(i, int) and 0 <= i < stages for i in outs):
-            raise UserError(f'out_indices={outs!r} does not fit {stages} stages; choose a tuple of 0 to {stages - 1}')
+            raise UserError(f'out_indices={outs!r} does not fit {stages} stages; choose a tuple of indices from 0 to '
+                            f'{stages - 1}')
         if dcn is not None and any(stage_with_dcn):
-            raise UserError(f'{type(self).__name__} has no deformable convolutions; put LayerAttentionMixin on '
-                            'mmdet\'s ResNet to use dcn')
+            raise UserError(f'{type(self).__name__} does not support dcn; combine LayerAttentionMixin with mmdet\'s '
+                            'ResNet to use deformable convolutions')
         if plugins:
-            raise UserError(f'{type(self).__name__} has no block plugins; put LayerAttentionMixin on mmdet\'s or '
-                            'mmseg\'s ResNet to use plugins')
+            raise UserError(f'{type(self).__name__} does not support block plugins; combine LayerAttentionMixin with '
+                            'the ResNet of mmdet or mmseg to use plugins')
         if pretrained is not None:
             if kwargs.get('init_cfg'):
-                raise UserError('pretrained and init_cfg cannot both be given; init_cfg is the newer spelling')
+                raise UserError('pretrained and init_cfg cannot both be set; use init_cfg')
             kwargs['init_cfg'] = dict(type='Pretrained', checkpoint=pretrained)
-        elif kwargs.get('init_cfg', ()) is None:  # the hosts' way of saying "the default rules"
+        elif kwargs.get('init_cfg', ()) is None:  # means "default initialisation" in mmdet and mmseg
             del kwargs['init_cfg']
         if kwargs.get('stem_channels', ()) is None:  # mmdet's default
             kwargs['stem_channels'] = kwargs.get('base_channels', 64)
@@ -98,7 +99,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         self.maxpool = nn.Identity()
 
     def make_res_layer(self, **kwargs: Any) -> nn.Module:
-        """Build a stage, as wide as ``stage_channels`` says."""
+        """Build a stage, with the width from ``stage_channels`` if set."""
         if self.stage_channels is not None:
             if len(self.stage_channels) != self.num_stages:
                 raise UserError(f'stage_channels={tuple(self.stage_channels)} has {len(self.stage_channels)} entries '
@@ -110,46 +111,46 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
 
     @property
     def stem_stride(self) -> int:  # type: ignore[override]  # a plain number in the mixin
-        """Input pixels per cell of the first stage's input."""
+        """Stride of the first stage's input with respect to the image, in pixels."""
         return 1 if self.small_stem else 4
 
     @property
     def out_channels(self) -> tuple[int, ...]:
-        """Channels of each output."""
+        """Number of channels of each output."""
         return ((self.stem_channels,) if self.stem_out else ()) + super().out_channels
 
     @property
     def out_strides(self) -> tuple[int, ...]:
-        """Input pixels per cell of each output."""
+        """Stride of each output with respect to the input, in pixels."""
         return ((1 if self.small_stem else 2,) if self.stem_out else ()) + super().out_strides
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """``(B, 3, H, W)`` to the stem's map if ``stem_out``, and the maps of ``out_indices``; always a tuple."""
+        """Compute the stem's map (with ``stem_out``) and the maps of ``out_indices`` from ``(B, 3, H, W)``; a tuple."""
         if not self.stem_out:
             return super().forward(x)
         stem = self.stem_map(x)
         return (stem, *self.forward_stages(self.maxpool(stem)))
 
     def _set_dilations(self, contract_dilation: bool, multi_grid: Sequence[int] | None) -> None:
-        """mmseg's two refinements, which change no parameter."""
+        """Apply mmseg's ``contract_dilation`` and ``multi_grid``; parameters are unchanged."""
         for i, blocks in enumerate(self._stages()):
             dilations = [self.dilations[i]] * len(blocks)
             if contract_dilation and dilations[0] > 1:
                 dilations[0] //= 2
             if multi_grid is not None and i == self.num_stages - 1:
                 if len(multi_grid) < len(blocks):
-                    raise UserError(f'multi_grid={tuple(multi_grid)} has fewer entries than the last stage has blocks '
-                                    f'({len(blocks)})')
+                    raise UserError(f'multi_grid={tuple(multi_grid)} needs at least one entry for each of the '
+                                    f'{len(blocks)} blocks of the last stage')
                 dilations = list(multi_grid)
             for block, dilation in zip(blocks, dilations, strict=False):
                 conv = block.conv2 if hasattr(block, 'conv3') else block.conv1
                 conv.dilation = conv.padding = (dilation, dilation)
 
     def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """mmdet and mmseg name a deep stem, and the downsamples of ``avg_down``, otherwise than mmpretrain."""
+        """Rename the deep stem and the ``avg_down`` downsamples of mmdet and mmseg checkpoints for mmpretrain."""
         if not self.deep_stem:
             if any(name.startswith('stem.') for name in weights):
-                raise UserError('the checkpoint has a deep stem (it is of a ResNetV1c or V1d): set deep_stem=True')
+                raise UserError('the checkpoint has a deep stem (ResNetV1c or V1d); set deep_stem=True')
             return weights
         renamed = {}
         own = self.state_dict()
@@ -161,7 +162,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
                 number, norm = divmod(int(stem[1]), 3)
                 name = f'stem.{number}.{"bn" if norm else "conv"}.{rest}'
             elif pooled and f'{pooled[1]}.2.weight' not in own and f'{pooled[1]}.2.weight' in weights:
-                name = f'{pooled[1]}.{int(pooled[2]) - 1}.{rest}'  # they average over 1×1 where the stride is 1
+                name = f'{pooled[1]}.{int(pooled[2]) - 1}.{rest}'  # mmdet and mmseg average over 1×1 if the stride is 1
             renamed[name] = value
         return renamed
 
@@ -170,7 +171,7 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
 class KCLAResNet(LayerAttentionResNet):
     """:class:`LayerAttentionResNet` with KCLA (arXiv 2606.28405) as its default layer attention.
 
-    ``layer_attention`` may give KCLA's options without its type, or name another method.
+    ``layer_attention`` may contain KCLA options without a type, or another method.
 
     KCLAResNet-50 has 23,801,133 parameters, KCLAResNet-101 42,989,271.
     """

@@ -1,4 +1,4 @@
-"""Decode heads of mmseg's segmentors."""
+"""Decode heads for mmseg."""
 from .unet_head import UNetHead
 
 __all__ = ['UNetHead']

@@ -1,4 +1,4 @@
-"""The decoder half of a U-Net as a decode head of mmseg."""
+"""U-Net decoder as a decode head for mmseg."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ UPSAMPLES = ('bilinear', 'deconv')
 
 @MODELS.register_module()
 class UNetHead(BaseDecodeHead):
-    """From the deepest map up to the highest resolution: up-sample to the next skip's size, concatenate, two
-    conv-BN-ReLU, and so on; a 1×1 convolution classifies.
+    """U-Net decoder. Each step upsamples to the size of the next skip, concatenates and applies two conv-BN-ReLU
+    layers; a final 1×1 convolution classifies.
 
-    The map is brought to exactly the skip's size, whatever both are: nothing is cropped, odd input sizes work, and a
-    map that has the size already (a stage of stride 1) is taken as it is.
+    The map is resized to exactly the size of the skip. Nothing is cropped, odd input sizes work, and a map that already
+    has the right size (a stage with stride 1) is used unchanged.
 
     Args:
-        in_channels: channels of the encoder's outputs named by ``in_index``, highest resolution first.
-        decoder_channels: channels after each step up, deepest first; one fewer than ``in_channels``. The last is what
-            the classifier sees.
-        in_index: which outputs of the encoder to take; default: all.
-        upsample: ``'bilinear'``, or ``'deconv'``: a 2×2 transposed convolution of stride 2, for which every map must
-            be half the size of the next (rounded up).
-        kwargs: of mmseg's ``BaseDecodeHead``: ``num_classes, out_channels, threshold, norm_cfg, dropout_ratio,
-            loss_decode, …``. A sigmoid head of one channel is ``num_classes=2, out_channels=1, threshold=0.5``.
+        in_channels: channels of the encoder outputs selected by ``in_index``, highest resolution first.
+        decoder_channels: channels after each decoder step, deepest first; one entry fewer than ``in_channels``. The
+            last entry is the input width of the classifier.
+        in_index: indices of the encoder outputs to use. Default: all.
+        upsample: ``'bilinear'``, or ``'deconv'``: a 2×2 transposed convolution with stride 2, which requires every map
+            to be half the size of the next one (rounded up).
+        kwargs: passed to mmseg's ``BaseDecodeHead``: ``num_classes, out_channels, threshold, norm_cfg, dropout_ratio,
+            loss_decode, …``. A sigmoid head with one channel is ``num_classes=2, out_channels=1, threshold=0.5``.
 
     Raises:
-        UserError: for lengths that do not fit, or maps whose sizes a transposed convolution cannot reach.
+        UserError: if the lengths do not match, or a transposed convolution cannot produce the required size.
     """
 
     def __init__(self, in_channels: Sequence[int], decoder_channels: Sequence[int],
@@ -45,8 +45,8 @@ class UNetHead(BaseDecodeHead):
                  norm_cfg: dict | None = None, **kwargs: Any) -> None:
         in_index = tuple(range(len(in_channels))) if in_index is None else tuple(in_index)
         if not len(decoder_channels) == len(in_channels) - 1 > 0:
-            raise UserError(f'UNetHead: {len(in_channels)} maps are joined in {len(in_channels) - 1} steps, but '
-                            f'decoder_channels={tuple(decoder_channels)} has {len(decoder_channels)}')
+            raise UserError(f'UNetHead: decoder_channels={tuple(decoder_channels)} has {len(decoder_channels)} '
+                            f'entries; {len(in_channels)} maps need {len(in_channels) - 1}')
         if len(in_index) != len(in_channels):
             raise UserError(f'UNetHead: in_index={in_index} and in_channels={tuple(in_channels)} differ in length')
         if upsample not in UPSAMPLES:
@@ -73,24 +73,26 @@ class UNetHead(BaseDecodeHead):
                 return x
             return F.interpolate(x, size=size, mode='bilinear', align_corners=self.align_corners)
         if x.shape[-2:] != tuple((side + 1) // 2 for side in size):
-            raise UserError(f'UNetHead: upsample=\'deconv\' doubles, and cannot bring a map of {tuple(x.shape[-2:])} '
-                            f'to {tuple(size)}; use upsample=\'bilinear\'')
-        return up(x)[..., :size[0], :size[1]]  # an odd side ends one short of the double
+            raise UserError(f'UNetHead: upsample=\'deconv\' doubles the size and cannot upsample a map from '
+                            f'{tuple(x.shape[-2:])} to {tuple(size)}; use upsample=\'bilinear\'')
+        return up(x)[..., :size[0], :size[1]]  # drop the extra row or column if a side is odd
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """The encoder's outputs to logits ``(B, out_channels, H, W)`` at the size of the first of them."""
+        """Compute logits ``(B, out_channels, H, W)`` from the encoder outputs, at the size of the first output."""
         *skips, x = self._transform_inputs(inputs)
         for up, join, skip in zip(self.ups, self.joins, reversed(skips), strict=True):
             x = join(torch.cat([skip, self._to_size(x, up, skip.shape[-2:])], dim=1))
         return self.cls_seg(x)
 
     def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: SampleList) -> dict[str, Tensor]:
-        """As mmseg's, but ``acc_seg`` of one channel is the share of pixels, in percent, on the right side of the
-        threshold. mmseg takes the largest of the one channel, which is always the background.
+        """Compute mmseg's losses, with a correct ``acc_seg`` for heads with one channel.
+
+        ``acc_seg`` is the percentage of pixels classified correctly at the threshold. mmseg takes the argmax over the
+        single channel, which is always the background.
 
         Args:
             seg_logits: ``(B, out_channels, h, w)``.
-            batch_data_samples: with ``gt_sem_seg`` of any size; pixels of ``ignore_index`` do not count.
+            batch_data_samples: with ``gt_sem_seg`` of any size; pixels with ``ignore_index`` are ignored.
         """
         losses = super().loss_by_feat(seg_logits, batch_data_samples)
         if self.out_channels == 1:

@@ -1,4 +1,4 @@
-"""Losses that the hosts lack."""
+"""Losses missing from OpenMMLab."""
 from .binary_dice import BinaryDiceLoss
 
 __all__ = ['BinaryDiceLoss']

@@ -1,4 +1,4 @@
-"""Dice loss of a one-channel (sigmoid) head."""
+"""Dice loss for heads with one channel (sigmoid)."""
 from __future__ import annotations
 
 from typing import Any
@@ -10,15 +10,15 @@ from ...registry import MODELS
 
 @MODELS.register_module()
 class BinaryDiceLoss(nn.Module):
-    """1 − (2 Σ p·y + s)/(Σ p + Σ y + s) with p = sigmoid(logit), per image, averaged over the batch.
+    """1 − (2 Σ p·y + s)/(Σ p + Σ y + s) with p = sigmoid(logit), computed per image and averaged over the batch.
 
-    mmseg's own ``DiceLoss`` turns the labels of a one-channel head into the indicator of the *background*, and so pulls
-    the prediction the wrong way; this one is for such heads.
+    mmseg's ``DiceLoss`` does not work for heads with one channel: it compares the prediction with the indicator of the
+    *background*.
 
     Args:
-        smooth: s.
-        loss_weight: factor of the loss.
-        loss_name: its name in the log; one that starts with ``loss_`` takes part in the backward pass.
+        smooth: smoothing term s.
+        loss_weight: weight of the loss.
+        loss_name: name in the log. Only names starting with ``loss_`` are added to the total loss.
     """
 
     def __init__(self, smooth: float = 1., loss_weight: float = 1., loss_name: str = 'loss_dice') -> None:
@@ -29,9 +29,13 @@ class BinaryDiceLoss(nn.Module):
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = 255,
                 **kwargs: Any) -> Tensor:
-        """Logits ``(B, 1, H, W)`` and labels ``(B, H, W)`` of 0, 1 and ``ignore_index`` to a number.
+        """Compute the loss, a scalar.
 
-        ``weight`` (a pixel sampler's) multiplies both prediction and label.
+        Args:
+            pred: logits ``(B, 1, H, W)``.
+            target: labels ``(B, H, W)``: 0, 1 or ``ignore_index``.
+            weight: pixel weights (from a pixel sampler), applied to both prediction and label.
+            ignore_index: label of the pixels to ignore.
         """
         probability = pred.squeeze(1).float().sigmoid()
         valid = (target != ignore_index).to(probability.dtype)

@@ -1,4 +1,4 @@
-"""Necks that keep the shapes of a pyramid, and an FPN with a layer attention in its top-down pathway."""
+"""Necks that preserve the shapes of a feature pyramid, and an FPN with layer attention in its top-down pathway."""
 from .cross_level import CrossLevelAttention
 from .kcla_fpn import KCLAFPN
 from .layer_attention_neck import EfficientAttentionNeck, LayerAttentionNeck

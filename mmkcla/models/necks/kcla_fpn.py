@@ -20,24 +20,25 @@ else:  # the same arguments and parameter names
 
 @MODELS.register_module()
 class KCLAFPN(FPN):
-    r"""The hosts' FPN, its plain top-down addition turned into a KCLA recurrence over the laterals L, coarse to fine::
+    r"""FPN with its top-down addition replaced by a KCLA recurrence over the laterals L, from coarse to fine::
 
         P_top = L_top + s ⊙ O_top            P_i = L_i + (1 − s) ⊙ up(P_{i+1}) + s ⊙ O_i
 
-    O is what KCLA retrieves at L_i from its running mean of the coarser laterals (resampled) and L_i itself; s is its
-    scale per channel, ``layer_scale_init``. At s = 0, the default start, this is FPN, bit for bit, so that detectors
-    trained with FPN load and go on; at s = 1 the recurrence alone brings what is above. Ours, not the paper's.
+    O_i is retrieved by KCLA at L_i, from L_i and the running mean of the coarser laterals (resampled). s is the layer
+    scale per channel (``layer_scale_init``). At s = 0, the default initial value, this is FPN bit for bit, so detectors
+    trained with FPN can be loaded and trained further. At s = 1 coarser levels contribute through the recurrence only.
+    This design is ours, not the paper's.
 
-    Drop-in for ``FPN``: the same arguments, parameter names, and number of outputs.
+    Drop-in replacement for ``FPN``: same arguments, parameter names and number of outputs.
 
     Args:
-        args, kwargs: of the host's FPN.
+        args, kwargs: passed to the FPN of mmdet or mmseg.
         layer_attention: options of KCLA, or any other layer attention; see :class:`CrossLevelAttention`.
         carry: see :class:`CrossLevelAttention`.
-        attention_norm_cfg: the norms of the layers (``norm_cfg`` is the FPN's own).
+        attention_norm_cfg: config of the norm layers of the attention (``norm_cfg`` is that of the FPN).
 
     Raises:
-        UserError: for fewer than two backbone levels, and unknown options.
+        UserError: for fewer than two backbone levels, or unknown options.
     """
 
     def __init__(self, *args: Any, layer_attention: Mapping = dict(type='KCLA'), carry: str = 'keep',
@@ -47,14 +48,14 @@ class KCLAFPN(FPN):
                                             attention_norm_cfg)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps of the backbone, fine to coarse, to ``num_outs`` maps ``(B, out_channels, H, W)``.
+        """Compute ``num_outs`` maps ``(B, out_channels, H, W)`` from the backbone's maps, fine to coarse.
 
         Raises:
-            UserError: if there are not as many as ``in_channels`` names.
+            UserError: if the number of inputs differs from the length of ``in_channels``.
         """
         if len(inputs) != len(self.in_channels):
-            raise UserError(f'KCLAFPN has in_channels={list(self.in_channels)}, but the backbone gives {len(inputs)} '
-                            'maps; see its out_indices')
+            raise UserError(f'KCLAFPN has in_channels={list(self.in_channels)}, but the backbone returns {len(inputs)} '
+                            'maps; check its out_indices')
         laterals = [conv(x) for conv, x in zip(self.lateral_convs, inputs[self.start_level:], strict=False)]
         paths = self._paths(laterals)
         outs = [conv(path) for conv, path in zip(self.fpn_convs, paths, strict=False)]
@@ -76,7 +77,7 @@ class KCLAFPN(FPN):
             retrieved, state = self.top_down.step(i, lateral, state, paths[-1] if paths else None)
             if paths:
                 scale = self.top_down.layers[i].layer_scale
-                if scale is not None:  # without one the recurrence stands alone
+                if scale is not None:  # without a layer scale only the recurrence is added
                     lateral = lateral + self._up(paths[-1], lateral) * (1 - scale)[:, None, None].to(lateral.dtype)
             paths.append(lateral + retrieved)
         return paths[::-1]

@@ -1,4 +1,4 @@
-"""A layer attention across the levels of a pyramid, and Efficient Attention inside them."""
+"""Necks with layer attention across pyramid levels, and with Efficient Attention within levels."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +19,24 @@ ATTENTIONS = {'EfficientAttention': EfficientAttention, 'DotProductAttention2d':
 
 @MODELS.register_module()
 class LayerAttentionNeck(BaseModule):
-    """The levels of a pyramid are the layers: a layer attention runs across them and is added to each.
+    """Layer attention across pyramid levels: each level is a layer, and the retrieved map is added to it.
 
-    Follows any FPN in a list: ``neck=[dict(type='FPN', …), dict(type='mmkcla.LayerAttentionNeck', in_channels=256)]``;
-    number, widths and sizes of the levels stay. At step 0 it changes nothing (``layer_scale_init=0.``, ours).
+    Use it after any FPN: ``neck=[dict(type='FPN', …), dict(type='mmkcla.LayerAttentionNeck', in_channels=256)]``. The
+    number, width and size of the levels are unchanged. At step 0 the output equals the input (``layer_scale_init=0.``,
+    our choice).
 
     Args:
-        in_channels: channels of the levels, all alike: a number, or a list of equal ones.
-        num_levels: how many levels come in; of a list, its length.
+        in_channels: channels of the levels: one number, or a list of equal numbers.
+        num_levels: number of levels; defaults to 5, or to the length of ``in_channels`` if it is a list.
         layer_attention: any layer attention and its options, see :class:`CrossLevelAttention`.
-        direction: ``'coarse_to_fine'``, ``'fine_to_coarse'``, or ``'both'``: the first, then the second over its
-            results.
+        direction: ``'coarse_to_fine'``, ``'fine_to_coarse'``, or ``'both'``: coarse to fine, then fine to coarse on
+            the result.
         carry: ``'keep'`` or ``'token'`` (KCLA's Algorithm 1), see :class:`CrossLevelAttention`.
-        norm_cfg: the norms of the layers.
-        init_cfg: of mmengine; by default every layer starts by its own rules.
+        norm_cfg: config of the norm layers.
+        init_cfg: mmengine's; by default each layer initialises its own parameters.
 
     Raises:
-        UserError: for unequal widths, fewer than two levels, and unknown options.
+        UserError: for unequal widths, fewer than two levels, or unknown options.
     """
 
     def __init__(self, in_channels: int | Sequence[int], num_levels: int | None = None,
@@ -47,10 +48,10 @@ class LayerAttentionNeck(BaseModule):
         widths = check_widths(self, in_channels)
         if len(widths) > 1 or not isinstance(in_channels, int):
             if len(set(widths)) != 1:
-                raise UserError(f'LayerAttentionNeck: in_channels={widths} must be equal, the levels are layers of one '
-                                'attention; put an FPN before it')
+                raise UserError(f'LayerAttentionNeck: in_channels={widths} must be equal; add an FPN before this neck')
             if num_levels not in (None, len(widths)):
-                raise UserError(f'LayerAttentionNeck: num_levels={num_levels}, but in_channels names {len(widths)}')
+                raise UserError(f'LayerAttentionNeck: num_levels={num_levels}, but in_channels has {len(widths)} '
+                                'entries')
             num_levels = len(widths)
         in_channels = widths[0]
         if num_levels is None:
@@ -61,10 +62,10 @@ class LayerAttentionNeck(BaseModule):
                                  for shrinks in DIRECTIONS[direction])
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Levels from fine to coarse, each ``(B, C, H, W)``, to the same.
+        """Apply the attention to levels ``(B, C, H, W)``, fine to coarse. Shapes are unchanged.
 
         Raises:
-            UserError: if their number or widths are not those it was built for.
+            UserError: if the number or widths of the levels differ from the configured ones.
         """
         check_levels(self, inputs, [self.in_channels] * self.num_levels)
         levels = list(inputs)
@@ -75,21 +76,21 @@ class LayerAttentionNeck(BaseModule):
 
 @MODELS.register_module()
 class EfficientAttentionNeck(BaseModule):
-    """:class:`mmkcla.layers.EfficientAttention` on chosen levels of a pyramid, as in arXiv 1812.01243.
+    """:class:`mmkcla.layers.EfficientAttention` on selected levels of a pyramid, as in arXiv 1812.01243.
 
-    Shapes and number of the levels stay; at step 0 it changes nothing.
+    The number and shapes of the levels are unchanged. At step 0 the output equals the input.
 
     Args:
-        in_channels: channels of the levels: a list, or one number for ``num_levels`` of them.
-        num_levels: how many levels come in, where ``in_channels`` is a number.
-        levels: indices of those attended to, fine to coarse; None: all.
-        key_channels, num_heads, value_channels, normalization, zero_init: of EfficientAttention; channels are by
-            default half of the level's.
-        attention: ``'EfficientAttention'``, or ``'DotProductAttention2d'`` to compare it with.
-        init_cfg: of mmengine.
+        in_channels: channels of the levels: a list, or one number for all ``num_levels`` levels.
+        num_levels: number of levels if ``in_channels`` is a number; defaults to 5.
+        levels: indices of the levels with attention, 0 is the finest. None: all levels.
+        key_channels, num_heads, value_channels, normalization, zero_init: see EfficientAttention. The channels default
+            to half of those of the level.
+        attention: ``'EfficientAttention'``, or ``'DotProductAttention2d'`` for comparison.
+        init_cfg: mmengine's.
 
     Raises:
-        UserError: for levels that are not there, and heads that do not divide.
+        UserError: for invalid levels, or channels that are not divisible by the number of heads.
     """
 
     def __init__(self, in_channels: int | Sequence[int], num_levels: int | None = None,
@@ -107,49 +108,49 @@ class EfficientAttentionNeck(BaseModule):
         self.in_channels = widths
         count = len(self.in_channels)
         if num_levels not in (None, count):
-            raise UserError(f'EfficientAttentionNeck: num_levels={num_levels}, but in_channels names {count}')
+            raise UserError(f'EfficientAttentionNeck: num_levels={num_levels}, but in_channels has {count} entries')
         levels = range(count) if levels is None else levels
         if not isinstance(levels, Sequence) or not levels or not all(
                 type(level) is int and 0 <= level < count for level in levels) or len(set(levels)) != len(levels):
             shown = tuple(levels) if isinstance(levels, (list, tuple)) else levels
-            raise UserError(f'EfficientAttentionNeck: levels={shown!r} must be different indices of {count} '
-                            f'levels, 0 (finest) to {count - 1}')
+            raise UserError(f'EfficientAttentionNeck: levels={shown!r} must be distinct indices of {count} '
+                            f'levels, from 0 (finest) to {count - 1}')
         self.attentions = ModuleDict({str(level): ATTENTIONS[attention](
             self.in_channels[level], key_channels, num_heads, value_channels, normalization, zero_init=zero_init)
             for level in levels})
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Levels from fine to coarse, each ``(B, C, H, W)``, to the same.
+        """Apply the attention to levels ``(B, C, H, W)``, fine to coarse. Shapes are unchanged.
 
         Raises:
-            UserError: if their number or widths are not those it was built for.
+            UserError: if the number or widths of the levels differ from the configured ones.
         """
         check_levels(self, inputs, self.in_channels)
         return tuple(self.attentions[str(i)](x) if str(i) in self.attentions else x for i, x in enumerate(inputs))
 
 
 def check_widths(neck: nn.Module, in_channels: Any) -> list[int]:
-    """The channels of the levels, as a list; of a single number, one.
+    """Return the channels of the levels as a list; a single number becomes a list with one entry.
 
     Raises:
-        UserError: if they are not positive whole numbers.
+        UserError: if they are not positive integers.
     """
     widths = list(in_channels) if isinstance(in_channels, (list, tuple)) else [in_channels]
     if not widths or not all(map(is_positive, widths)):
         raise UserError(f'{type(neck).__name__}: in_channels={in_channels!r} must be a number of channels, or a list '
-                        'of them, one a level')
+                        'with one number per level')
     return widths
 
 
 def check_levels(neck: nn.Module, inputs: Sequence[Tensor] | Tensor, channels: Sequence[int]) -> None:
-    """See that the maps are as many and as wide as said.
+    """Check the number and widths of the maps.
 
     Raises:
-        UserError: with what came and what was expected.
+        UserError: if they differ from ``channels``.
     """
     if isinstance(inputs, Tensor) or [x.shape[1] for x in inputs] != list(channels):
         got = 'a single map' if isinstance(inputs, Tensor) else (
             f'{len(inputs)} levels of {", ".join(str(x.shape[1]) for x in inputs)} channels')
         raise UserError(f'{type(neck).__name__} was built for {len(channels)} levels of '
-                        f'{", ".join(map(str, channels))} channels, got {got}; set num_levels and in_channels to what '
-                        'the part before it gives')
+                        f'{", ".join(map(str, channels))} channels, got {got}; set num_levels and in_channels to match '
+                        'the previous module')

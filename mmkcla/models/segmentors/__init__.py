@@ -1,4 +1,4 @@
-"""Wrappers of mmseg's segmentors."""
+"""Wrappers for mmseg segmentors."""
 from .binary_tta import BinarySegTTAModel
 
 __all__ = ['BinarySegTTAModel']

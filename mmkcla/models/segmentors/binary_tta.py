@@ -1,4 +1,4 @@
-"""Test-time augmentation of segmentors of two classes."""
+"""Test-time augmentation for segmentation with two classes."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 @MODELS.register_module()
 class BinarySegTTAModel(BaseTTAModel):
-    """Averages the probabilities of the views, then cuts at the head's threshold.
+    """Average the probabilities over the augmented views, then apply the threshold of the head.
 
-    mmseg's own ``SegTTAModel`` passes the probabilities of a one-channel head through the sigmoid once more, after
-    which every pixel is foreground.
+    mmseg's ``SegTTAModel`` applies the sigmoid a second time to the probabilities of a head with one channel, which
+    turns every pixel into foreground.
 
-    One channel: ``seg_logits`` becomes the mean probability, as mmseg leaves it for one view, and ``pred_sem_seg``
-    is 1 above ``decode_head.threshold``. More channels: ``seg_logits`` becomes the logarithm of the mean softmax.
+    With one channel, ``seg_logits`` is the mean probability, as in mmseg's output for a single view, and
+    ``pred_sem_seg`` is 1 above ``decode_head.threshold``. With more channels, ``seg_logits`` is the logarithm of the
+    mean softmax.
     """
 
     def merge_preds(self, data_samples_list: list[list[SegDataSample]]) -> list[SegDataSample]:
-        """Merge, image by image, the samples of its views (turned back by the segmentor)."""
+        """Merge the samples of the views of each image. The segmentor has already undone flips and resizing."""
         return [self._merge(views) for views in data_samples_list]
 
     def _merge(self, views: list[SegDataSample]) -> SegDataSample:
