@@ -1,4 +1,4 @@
-# Everything lives in .venv; a second run installs nothing. PYTHON chooses the interpreter (3.10 or newer).
+# Everything is installed into .venv once. PYTHON selects the interpreter (3.10 or newer).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,13 +7,13 @@ STAMP := $(VENV)/.installed
 .PHONY: help setup demo demo-seg demo-cls test test-all lint clean-demo
 
 help:
-	@echo 'make setup     install the tested set into $(VENV)'
+	@echo 'make setup     install the tested versions into $(VENV)'
 	@echo 'make demo      train and evaluate KCLA Faster R-CNN and Mask R-CNN on a photograph of coins'
-	@echo 'make demo-seg  train and evaluate the small KCLA U-Net on the photograph'"'"'s foreground'
-	@echo 'make demo-cls  train and evaluate a KCLA ResNet-20 on scans of digits'
-	@echo 'make test      the tests (minutes)'
-	@echo 'make test-all  the long tests too'
-	@echo 'make lint      ruff, and the types of layers, models and utils by mypy'
+	@echo 'make demo-seg  train and evaluate a small KCLA U-Net on the foreground of the photograph'
+	@echo 'make demo-cls  train and evaluate a KCLA ResNet-20 on handwritten digits'
+	@echo 'make test      run the tests (minutes)'
+	@echo 'make test-all  run all tests, including the long ones'
+	@echo 'make lint      run ruff, and mypy on layers, models and utils'
 
 setup: $(STAMP)
 
@@ -21,7 +21,7 @@ $(STAMP): requirements.txt setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
-	# a reference of the tests; it excludes scikit-image 0.26, with which it works
+	# reference for tests; --no-deps, since it excludes scikit-image 0.26, with which it works
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps pysodmetrics==1.6.2
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@

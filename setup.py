@@ -1,4 +1,4 @@
-"""Metadata stands in setup.cfg; this only puts configs/ and tools/ into the wheel, where `mim` looks for them."""
+"""Package configs/ and tools/ in the wheel, where `mim` expects them. All metadata is in setup.cfg."""
 import shutil
 from pathlib import Path
 
@@ -9,8 +9,10 @@ ROOT = Path(__file__).parent
 
 
 class BuildWithMim(build_py):
-    """Copies ``configs/``, ``tools/`` and ``model-index.yml`` to ``mmkcla/.mim`` of the built package. An editable
-    install needs no copy: the package then finds them beside itself in the checkout."""
+    """Copy ``configs/``, ``tools/`` and ``model-index.yml`` to ``mmkcla/.mim`` in the built package.
+
+    An editable install needs no copy; the package finds them in the checkout.
+    """
 
     def run(self):
         super().run()

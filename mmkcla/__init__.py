@@ -41,7 +41,7 @@ def use_torchvision_ops() -> bool:
 
 
 def config_file(name: str) -> str:
-    """The path of a config that ships with the package, for ``_base_``; see :func:`mmkcla.paths.config_file`."""
+    """Return the path of a shipped config, for ``_base_``; see :func:`mmkcla.paths.config_file`."""
     from .paths import config_file
     return config_file(name)
 

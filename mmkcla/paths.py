@@ -43,15 +43,15 @@ def find_config(name: str) -> Path:
 
 
 def config_file(name: str) -> str:
-    """The path of a config that ships with the package, for the ``_base_`` of a config anywhere else::
+    """Return the path of a shipped config, to be used as ``_base_`` in a config outside of the package::
 
         _base_ = __import__('mmkcla').config_file('demo/resnet20_digits.py')
 
-    A config of mmengine allows no import before ``_base_``, and ``'mmkcla::demo/…'`` is for the packages that mmengine
-    knows. ``name`` is a path in ``configs/``, ``_base_`` folders included, or the name of a file there.
+    mmengine does not allow imports before ``_base_``, and supports ``'mmdet::…'`` only for packages that it knows.
+    ``name`` is a path in ``configs/``, including the ``_base_`` folders, or the name of a file there.
 
     Raises:
-        UserError: there is no such config.
+        UserError: the config does not exist, or the name is ambiguous.
     """
     root = configs_root()
     if root is None:

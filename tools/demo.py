@@ -1,4 +1,4 @@
-"""Show that everything works: ``python tools/demo.py --help`` (the same as ``mmkcla demo``)."""
+"""Run a demo: ``python tools/demo.py --help`` (the same as ``mmkcla demo``)."""
 import sys
 from pathlib import Path
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Evaluate a checkpoint on several GPUs (or CPU processes) of one machine or more, with torchrun.
+# Evaluate a checkpoint on several GPUs (or CPU processes) on one or more machines, with torchrun.
 #
 #   tools/dist_test.sh CONFIG CHECKPOINT GPUS [arguments of tools/test.py]
 #
 # Several machines: run it on each with NNODES, NODE_RANK (0 on the first) and MASTER_ADDR set. Two runs on one machine
-# need two PORTs. PYTHON names another interpreter.
+# need different PORTs. PYTHON selects another interpreter.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then

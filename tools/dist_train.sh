@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Train on several GPUs (or, without one, in several CPU processes) of one machine or more, with torchrun.
+# Train on several GPUs (or, without GPUs, CPU processes) on one or more machines, with torchrun.
 #
 #   tools/dist_train.sh CONFIG GPUS [arguments of tools/train.py]
 #
 # Several machines: run it on each with NNODES, NODE_RANK (0 on the first) and MASTER_ADDR set. Two runs on one machine
-# need two PORTs. PYTHON names another interpreter.
+# need different PORTs. PYTHON selects another interpreter.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then

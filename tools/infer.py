@@ -1,4 +1,4 @@
-"""Predict on images: ``python tools/infer.py --help`` (the same as ``mmkcla infer``)."""
+"""Run inference on images: ``python tools/infer.py --help`` (the same as ``mmkcla infer``)."""
 import sys
 from pathlib import Path
 

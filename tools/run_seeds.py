@@ -1,4 +1,4 @@
-"""Train with several seeds: ``python tools/run_seeds.py --help`` (the same as ``mmkcla seeds``)."""
+"""Train and test with several seeds: ``python tools/run_seeds.py --help`` (the same as ``mmkcla seeds``)."""
 import sys
 from pathlib import Path
 

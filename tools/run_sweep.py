@@ -1,4 +1,4 @@
-"""Train several configs with several seeds: ``python tools/run_sweep.py --help`` (the same as ``mmkcla sweep``)."""
+"""Train and test configs with several seeds each: see ``--help`` (the same as ``mmkcla sweep``)."""
 import sys
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train on a Slurm cluster, one task a GPU.
+# Train on a Slurm cluster, with one task per GPU.
 #
 #   [GPUS=8] [GPUS_PER_NODE=8] [CPUS_PER_TASK=5] [SRUN_ARGS=…] \
 #       tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR [arguments of tools/train.py]
@@ -18,7 +18,7 @@ gpus=${GPUS:-8}
 gpus_per_node=${GPUS_PER_NODE:-$((gpus < 8 ? gpus : 8))}
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# SRUN_ARGS is split into words on purpose
+# SRUN_ARGS is split into words intentionally
 # shellcheck disable=SC2086
 exec srun --partition="$partition" \
     --job-name="$job_name" \

@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cost = _add(kinds, 'cost', 'parameters, MACs, memory and time of all methods versus depth')
     cost.add_argument('--depths', type=int, nargs='+', help='numbers of layers (default: 8 16 32 64 128 256 512)')
     cost.add_argument('--methods', nargs='+', metavar='NAME',
-                      help='layer attentions to measure (default: those of the package that attend to layers)')
+                      help='layer attentions to measure (default: all of this package that attend to earlier layers)')
     cost.add_argument('--config', metavar='CONFIG',
-                      help='a config whose custom_imports define further methods for --methods')
+                      help='config whose custom_imports register additional methods for --methods')
     cost.add_argument('--channels', type=int, default=64, help='channels of the feature maps (default: %(default)s)')
     cost.add_argument('--size', type=int, default=8, help='height and width of the feature maps (default: %(default)s)')
     cost.add_argument('--batch', type=int, default=1, help='batch size (default: %(default)s)')
@@ -170,7 +170,7 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
     methods, depths = args.methods or cost.default_methods(), args.depths or cost.DEPTHS
     options = {} if args.head_channels is None else dict(head_channels=args.head_channels)
     if options and (without := cost.methods_without('head_channels', methods)):
-        note(f'without head_channels: {", ".join(without)}')
+        note(f'--head-channels is ignored for {", ".join(without)}, which have no heads')
     points = list(tqdm(
         cost.measure(depths, methods, args.channels, args.size, args.batch, args.repeats, args.limit, args.memory_limit,
                      options, device),

@@ -1,4 +1,4 @@
-"""The modules that a config names in ``custom_imports``, found beside the config as well as in the environment."""
+"""Import the modules in ``custom_imports`` of a config, from the environment or from the folder of the config."""
 from __future__ import annotations
 
 import sys
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_config_folder(path: Path) -> None:
-    """Put the folder of a config at the end of ``sys.path``, where it stays: data-loader workers and later imports need
-    it too. At the end, because at the front a file called ``datasets.py`` would replace a library. The folders of the
-    shipped configs hold no modules and are left out."""
+    """Append the folder of a config to ``sys.path`` permanently, since data-loader workers and later imports need it.
+
+    It is not prepended, since a file such as ``datasets.py`` would then hide a library. Folders of shipped configs are
+    skipped; they contain no modules.
+    """
     folder, root = path.resolve().parent, configs_root()
     if root is not None and folder.is_relative_to(root.resolve()):
         return
@@ -27,11 +29,11 @@ def add_config_folder(path: Path) -> None:
 
 
 def import_custom_modules(config: Config) -> None:
-    """Import what ``custom_imports`` of a config names.
+    """Import the modules in ``custom_imports`` of a config.
 
     Raises:
-        UserError: a module that cannot be found or imported, or that is beside the config and hidden by another of the
-            same name.
+        UserError: a module cannot be found or imported, or a module next to the config is hidden by another one with
+            the same name.
     """
     wanted = config.get('custom_imports')
     if not wanted:
@@ -49,7 +51,7 @@ def import_custom_modules(config: Config) -> None:
         import_modules_from_strings(imports, wanted.get('allow_failed_imports', False))
     except UserError:
         raise
-    except Exception as error:  # a module is a program: it may raise anything
+    except Exception as error:  # a module is user code: it may raise anything
         raise UserError(f'config {path}: custom_imports: {_reason(error, imports, path)}') from error
 
 
@@ -59,12 +61,12 @@ def _check_not_hidden(name: str, config: Path) -> None:
     if beside is None:
         return
     try:
-        spec = find_spec(name)  # of the loaded module, if it is loaded already
+        spec = find_spec(name)  # that of the loaded module, if there is one
     except ValueError:  # loaded without a spec
         return
     if spec is not None and (spec.origin is None or Path(spec.origin).resolve() != beside):
-        raise UserError(f'config {config}: custom_imports: the module {name!r} beside the config is hidden by '
-                        f'{spec.origin or "a folder"} of the same name; rename it')
+        raise UserError(f'config {config}: custom_imports: the module {name!r} next to the config is hidden by '
+                        f'{spec.origin or "a folder"} with the same name; rename it')
 
 
 def _reason(error: BaseException, imports: Sequence[str], config: Path) -> str:
@@ -73,5 +75,6 @@ def _reason(error: BaseException, imports: Sequence[str], config: Path) -> str:
         root = root.__cause__ or root.__context__
     if isinstance(root, ModuleNotFoundError) and any(root.name == name or name.startswith(f'{root.name}.')
                                                      for name in imports):
-        return f'no module {root.name!r}; put it beside the config, in {config.resolve().parent}, or into PYTHONPATH'
+        return (f'no module {root.name!r}; put it next to the config, in {config.resolve().parent}, or add its folder '
+                'to PYTHONPATH')
     return f'cannot import {", ".join(imports)}: {type(root).__name__}: {one_line(root)}'

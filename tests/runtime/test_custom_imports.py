@@ -83,7 +83,7 @@ def test_a_package_beside_the_config(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(('text', 'imports', 'says'), [
-    ('', 'beside_no', "no module 'beside_no'; put it beside the config, in {folder}, or into PYTHONPATH"),
+    ('', 'beside_no', "no module 'beside_no'; put it next to the config, in {folder}, or add its folder to PYTHONPATH"),
     ('import beside_missing_library\n', None,
      "cannot import beside_e: ModuleNotFoundError: No module named 'beside_missing_library'"),
     ('1 / 0\n', None, 'cannot import beside_e: ZeroDivisionError: division by zero'),
@@ -97,11 +97,11 @@ def test_modules_that_cannot_be_imported(tmp_path, text, imports, says) -> None:
 
 def test_a_module_hidden_by_another(tmp_path) -> None:
     config = write(tmp_path, 'colorsys', 'VALUE = 1\n')  # a name of the standard library
-    with pytest.raises(UserError, match="the module 'colorsys' beside the config is hidden by .*colorsys.py of "
+    with pytest.raises(UserError, match="the module 'colorsys' next to the config is hidden by .*colorsys.py with "
                                         'the same name; rename it'):
         load_config(config, [])
     load_config(write(tmp_path / 'one', 'beside_f', 'VALUE = 1\n'), [])
-    with pytest.raises(UserError, match=f"the module 'beside_f' beside the config is hidden by {tmp_path}/one/"):
+    with pytest.raises(UserError, match=f"the module 'beside_f' next to the config is hidden by {tmp_path}/one/"):
         load_config(write(tmp_path / 'two', 'beside_f', 'VALUE = 2\n'), [])
 
 

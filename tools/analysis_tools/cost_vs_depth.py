@@ -1,4 +1,4 @@
-"""What the methods cost against the depth: ``--help`` says how (the same as ``mmkcla analyse cost``)."""
+"""Measure cost versus depth: see ``--help`` (the same as ``mmkcla analyse cost``)."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Shares of earlier layers: ``--help`` says how (the same as ``mmkcla analyse decay``)."""
+"""Measure the contribution of earlier layers: see ``--help`` (the same as ``mmkcla analyse decay``)."""
 import sys
 from pathlib import Path
 

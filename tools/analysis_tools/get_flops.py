@@ -1,4 +1,4 @@
-"""Parameters and MACs of configs: ``--help`` says how (the same as ``mmkcla analyse flops``)."""
+"""Count parameters and MACs of configs: see ``--help`` (the same as ``mmkcla analyse flops``)."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How alike the keys of layers are: ``--help`` says how (the same as ``mmkcla analyse keys``)."""
+"""Measure the similarity of layer keys: see ``--help`` (the same as ``mmkcla analyse keys``)."""
 import sys
 from pathlib import Path
 

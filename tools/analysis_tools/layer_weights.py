@@ -1,4 +1,4 @@
-"""Layer weights, temperatures, Φ and gates: ``--help`` says how (the same as ``mmkcla analyse weights``)."""
+"""Show layer weights, temperatures, Φ and gates: see ``--help`` (the same as ``mmkcla analyse weights``)."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Cost of the features of several configs: ``python tools/benchmarks/features.py --help``."""
+"""Benchmark backbone and neck of several configs: see ``--help`` (the same as ``mmkcla benchmark features``)."""
 import sys
 from pathlib import Path
 

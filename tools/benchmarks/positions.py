@@ -1,4 +1,4 @@
-"""Attentions over positions against their number: see ``--help``."""
+"""Benchmark attention over positions: see ``--help`` (the same as ``mmkcla benchmark positions``)."""
 import sys
 from pathlib import Path
 

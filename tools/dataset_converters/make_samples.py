@@ -1,4 +1,4 @@
-"""Write a sample download of a medical data set: ``python tools/dataset_converters/make_samples.py --help``
+"""Write a small sample in the layout of a medical data set: ``python tools/dataset_converters/make_samples.py --help``
 (the same as ``mmkcla data samples``)."""
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Write a stereo data set of one rectified pair: ``python tools/dataset_converters/motorcycle.py --help``
+"""Write a stereo data set from one rectified pair: ``python tools/dataset_converters/motorcycle.py --help``
 (the same as ``mmkcla data motorcycle``)."""
 import sys
 from pathlib import Path

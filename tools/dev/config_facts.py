@@ -1,4 +1,4 @@
-"""What a config says of itself, and what its model costs."""
+"""Facts about a config, and the cost of its model."""
 from __future__ import annotations
 
 import csv
@@ -21,8 +21,8 @@ COLUMNS = ('config', 'input', 'parameters', 'macs', 'proposals', 'fingerprint')
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters and MACs of a model for one image (of stereo models: one pair); ``proposals``: on how many regions
-    the second stage of a two-stage detector ran, else None."""
+    """Parameters and MACs of a model for one image (stereo models: one pair). ``proposals`` is the number of regions in
+    the second stage of a two-stage detector, else None."""
 
     parameters: int
     macs: int
@@ -31,8 +31,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Facts:
-    """A config's ``path`` below the root; its data set; epochs; images a step, all GPUs together; optimizer's
-    techniques; the model's ``input``, without the batch; ``fingerprint`` of model and input."""
+    """Facts about a config: ``path`` relative to the root, data set, epochs, images per step over all GPUs, optimizer
+    techniques, ``input`` shape without the batch, ``fingerprint`` of model and input."""
 
     path: Path
     data: str
@@ -53,7 +53,7 @@ class Facts:
 
 
 def facts_of(root: Path, path: Path) -> Facts:
-    """Read the config ``path`` below ``root``; its model is not built."""
+    """Read the config ``path`` below ``root``, without building its model."""
     config = Config.fromfile(root / path)
     size = _input_of(config)
     model = json.dumps([config.model.to_dict(), size], sort_keys=True, default=str)
@@ -72,7 +72,7 @@ def _techniques(optimizer: dict) -> tuple[str, ...]:
 
 
 def _input_of(config: Config) -> tuple[int, ...]:
-    """Channels and the size that the training pipeline brings images to, padded as the model's preprocessor does."""
+    """Return the channels and size of training images, after the padding of the model's preprocessor."""
     sizes: list[Any] = []
     for step in config.train_dataloader.dataset.pipeline:
         size = step.get('crop_size') or step.get('size') or step.get('scale')
@@ -88,7 +88,7 @@ def _is_stereo(config: Config) -> bool:
 
 
 def measure(root: Path, facts: Facts) -> Cost:
-    """Build the model and count, as ``mmkcla analyse flops`` does."""
+    """Build the model and count parameters and MACs, like ``mmkcla analyse flops``."""
     from mmkcla.runtime.config import load_config
     from mmkcla.runtime.hosts import prepare_hosts
     config = load_config(str(root / facts.path), [])
@@ -112,12 +112,12 @@ def _stereo_cost(config: Config, size: tuple[int, ...]) -> Cost:
 
 
 def with_costs(facts: Iterable[Facts], known: dict[str, Cost]) -> list[Facts]:
-    """Each with its cost, None where its fingerprint is not known."""
+    """Return the facts with their costs; None if the fingerprint is unknown."""
     return [replace(each, cost=known.get(each.fingerprint)) for each in facts]
 
 
 def read_costs(path: Path) -> dict[str, Cost]:
-    """Costs by fingerprint; none where there is no file."""
+    """Read costs by fingerprint; empty if there is no file."""
     if not path.exists():
         return {}
     with open(path, encoding='utf-8', newline='') as file:
@@ -127,12 +127,12 @@ def read_costs(path: Path) -> dict[str, Cost]:
 
 
 def costs_text(facts: Iterable[Facts]) -> str:
-    """The file that :func:`read_costs` reads, a row a config whose cost is known."""
+    """Return the content of the file for :func:`read_costs`, with one row per config with known cost."""
     rows = [(each.name, each.input_text, each.cost.parameters, each.cost.macs, each.cost.proposals or '',
              each.fingerprint) for each in facts if each.cost is not None]
     return ''.join(','.join(map(str, row)) + '\n' for row in (COLUMNS, *rows))
 
 
 def natural(facts: Facts) -> list[Any]:
-    """Sorts resnet20 before resnet110."""
+    """Sort key that puts resnet20 before resnet110."""
     return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', facts.name)]

@@ -1,4 +1,4 @@
-"""The families of configs whose members differ by method, depth, data set or detector, as one table each."""
+"""Tables of config families whose members differ by method, depth, data set or detector."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ NECKS = (
 
 
 def configs() -> Iterator[Named]:
-    """Every config of every family."""
+    """Yield all configs of all families."""
     yield from _cifar()
     yield from _imagenet()
     yield from _segmentation()

@@ -1,4 +1,4 @@
-"""Convert other people's weights: ``python tools/model_converters/reference_to_mmkcla.py --help`` (the same as
+"""Convert released weights: ``python tools/model_converters/reference_to_mmkcla.py --help`` (the same as
 ``mmkcla convert``)."""
 import sys
 from pathlib import Path
