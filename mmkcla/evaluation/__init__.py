@@ -1,4 +1,4 @@
-"""What registers in :data:`mmkcla.registry.METRICS`, but for stereo, and the functions behind it."""
+"""Metrics registered in :data:`mmkcla.registry.METRICS` and their functions. Stereo metrics: :mod:`mmkcla.stereo`."""
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,7 +18,7 @@ from .segmentation import (
 
 __all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'distance_scores', 'e_measure',
            'mean_absolute_error', 's_measure', 'scores_from_counts', 'weighted_f_measure']
-if find_spec('mmdet'):  # segmentation does not need it
+if find_spec('mmdet'):  # optional for segmentation
     from .coco import CocoMetric  # noqa: F401
     __all__.append('CocoMetric')
 

@@ -1,4 +1,4 @@
-"""COCO evaluation by faster-coco-eval, where it is installed, and with what mmdet's metric loses."""
+"""COCO evaluation with faster-coco-eval if installed, with two fixes to mmdet's metric."""
 from __future__ import annotations
 
 import logging
@@ -16,18 +16,18 @@ from ..registry import METRICS
 
 @METRICS.register_module()
 class CocoMetric(host.CocoMetric):
-    """mmdet's ``CocoMetric``, same arguments and results, computed by the C++ ``faster-coco-eval`` if it is installed
-    (``pip install 'mmkcla[coco]'``) and by pycocotools otherwise.
+    """mmdet's ``CocoMetric`` with the same arguments and results. Uses the C++ ``faster-coco-eval`` if it is installed
+    (``pip install 'mmkcla[coco]'``), and pycocotools otherwise.
 
-    Two differences, both where mmdet's results would be wrong or lost:
+    It differs from mmdet in two cases where mmdet's results are wrong or lost:
 
-    * Annotation ids that are 0, repeated or no whole numbers are renumbered in memory, with a line in the log:
-      pycocotools counts a match with the annotation 0 as no match, and of two annotations of one id it sees one.
-    * ``classwise=True`` with several metrics gives ``<metric>_<class>_precision`` for each; mmdet's
-      ``<class>_precision`` is overwritten by the last metric. With one metric the keys are mmdet's.
+    * Annotation ids that are 0, duplicated or not integers are renumbered in memory, and this is logged. pycocotools
+      treats a match with annotation id 0 as no match, and keeps only one of several annotations with the same id.
+    * With ``classwise=True`` and several metrics, each metric has its own ``<metric>_<class>_precision``. In mmdet the
+      last metric overwrites ``<class>_precision``. With one metric the keys are mmdet's.
 
-    ``iou_thrs`` may also be a number or a list. Data with image or category ids other than whole numbers are evaluated
-    by pycocotools.
+    ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers are evaluated
+    with pycocotools.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,19 +37,19 @@ class CocoMetric(host.CocoMetric):
             renumber_annotations(self._coco_api)
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """See mmdet."""
-        with _evaluated_by(self._evaluator(results)):
+        """Compute the metrics; see mmdet."""
+        with _use_evaluator(self._evaluator(results)):
             if not self.classwise or self.format_only or len(self.metrics) < 2:
                 return super().compute_metrics(results)
-            wanted, found = self.metrics, {}
+            all_metrics, found = self.metrics, {}
             try:
-                for metric in wanted:
+                for metric in all_metrics:
                     self.metrics = [metric]
                     scores = super().compute_metrics(results)
                     names = {f'{category["name"]}_precision' for category in self._coco_api.cats.values()}
                     found |= {f'{metric}_{name}' if name in names else name: value for name, value in scores.items()}
             finally:
-                self.metrics = wanted
+                self.metrics = all_metrics
             return found
 
     def _evaluator(self, results: list) -> type[Any]:
@@ -57,11 +57,11 @@ class CocoMetric(host.CocoMetric):
             ids = [*self._coco_api.imgs, *self._coco_api.cats]
         else:
             ids = [truth['img_id'] for truth, _ in results]
-        return evaluator_class() if all(type(one) is int for one in ids) else host.COCOeval
+        return evaluator_class() if all(type(id_) is int for id_ in ids) else host.COCOeval
 
 
 def evaluator_class() -> type[Any]:
-    """faster-coco-eval's evaluator, or else the host's."""
+    """Return faster-coco-eval's evaluator if installed, otherwise mmdet's."""
     try:
         from faster_coco_eval import COCOeval_faster
     except ImportError:
@@ -70,25 +70,25 @@ def evaluator_class() -> type[Any]:
 
 
 def renumber_annotations(coco: Any) -> None:
-    """Give the annotations of a ``COCO`` the ids 1, 2, … if theirs would make a metric wrong; log why."""
+    """Renumber the annotation ids of a ``COCO`` as 1, 2, … if they would make a metric wrong, and log the reason."""
     annotations = coco.dataset.get('annotations') or []
     ids = [annotation.get('id') for annotation in annotations]
-    faults = {'0': sum(one == 0 for one in ids),
-              'used more than once': sum(count - 1 for count in Counter(map(str, ids)).values()),
-              'missing or no whole numbers': sum(type(one) is not int for one in ids)}
-    found = ', '.join(f'{count} {what}' for what, count in faults.items() if count)
+    problems = {'0': sum(id_ == 0 for id_ in ids),
+                'duplicated': sum(count - 1 for count in Counter(map(str, ids)).values()),
+                'missing or not integers': sum(type(id_) is not int for id_ in ids)}
+    found = ', '.join(f'{count} {what}' for what, count in problems.items() if count)
     if not found:
         return
     for number, annotation in enumerate(annotations, start=1):
         annotation['id'] = number
     coco.createIndex()
-    print_log(f'annotation ids renumbered from 1 in memory for the evaluation ({found} of {len(ids)})', 'current',
+    print_log(f'annotation ids were renumbered in memory for the evaluation ({found}, of {len(ids)})', 'current',
               logging.WARNING)
 
 
 @contextmanager
-def _evaluated_by(evaluator: type[Any]) -> Iterator[None]:
-    """mmdet's metric takes its evaluator from its module; there is no argument for it."""
+def _use_evaluator(evaluator: type[Any]) -> Iterator[None]:
+    """Replace the evaluator in the module of mmdet's metric, which has no argument for it."""
     before = host.COCOeval
     host.COCOeval = evaluator
     try:

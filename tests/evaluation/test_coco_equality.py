@@ -103,8 +103,8 @@ def test_ids_of_images(tmp_path, image_id):
 
 
 @pytest.mark.parametrize(('annotation_id', 'reason'), [
-    (lambda n: n, '1 0'), (lambda n: n // 2 + 1, 'used more than once'), (lambda n: f'x{n}', 'no whole numbers'),
-    (lambda n: n + 0.5, 'no whole numbers')])
+    (lambda n: n, '1 0'), (lambda n: n // 2 + 1, 'duplicated'), (lambda n: f'x{n}', 'not integers'),
+    (lambda n: n + 0.5, 'not integers')])
 def test_ids_of_annotations_that_would_be_wrong_are_renumbered(tmp_path, annotation_id, reason, monkeypatch):
     lines = []
     monkeypatch.setattr('mmkcla.evaluation.coco.print_log', lambda text, logger, level: lines.append((text, level)))

@@ -1,4 +1,4 @@
-"""Evaluation of segmentation into foreground and background."""
+"""Evaluation of binary (foreground/background) segmentation."""
 from .bootstrap import bootstrap_interval
 from .counts import binary_scores, scores_from_counts
 from .metric import BinarySegMetric

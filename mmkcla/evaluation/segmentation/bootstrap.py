@@ -1,4 +1,4 @@
-"""Confidence intervals of a test set's scores, by drawing its images again."""
+"""Bootstrap confidence intervals for the scores of a test set."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,22 +8,22 @@ import numpy as np
 from .counts import scores_from_counts, thresholded_jaccard
 
 INTERVALS = ('IoU_pooled', 'DSC_pooled', 'IoU_mean', 'DSC_mean', 'TJ65_mean')
-_CHUNK = 2_000_000  # drawn indices at a time
+_CHUNK = 2_000_000  # indices drawn at a time
 
 
 def bootstrap_interval(statistic: Callable[[np.ndarray], np.ndarray], images: int, repeats: int = 1000,
                        level: float = 0.95, seed: int = 0) -> np.ndarray:
-    """Percentile interval of statistics over images, drawn with replacement.
+    """Percentile bootstrap interval of statistics, resampling images with replacement.
 
     Args:
-        statistic: from indices ``(draws, images)`` to values ``(draws, statistics)``.
-        images: how many images there are, at least 1.
-        repeats: how many sets are drawn.
-        level: share of the draws between the bounds.
-        seed: of the draws; the same seed gives the same bounds.
+        statistic: maps indices ``(draws, images)`` to values ``(draws, statistics)``.
+        images: number of images, at least 1.
+        repeats: number of bootstrap samples.
+        level: confidence level.
+        seed: random seed; the same seed gives the same bounds.
 
     Returns:
-        ``(2, statistics)``: lower and upper bounds. A draw where a statistic is NaN is left out.
+        ``(2, statistics)``: lower and upper bounds. Draws where a statistic is NaN are excluded.
     """
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // images)
@@ -36,7 +36,7 @@ def bootstrap_interval(statistic: Callable[[np.ndarray], np.ndarray], images: in
 
 def score_intervals(counts: np.ndarray, empty: str = 'one', repeats: int = 1000, level: float = 0.95,
                     seed: int = 0) -> dict[str, float]:
-    """``<score>_lo`` and ``<score>_hi`` for each of :data:`INTERVALS`.
+    """Compute ``<score>_lo`` and ``<score>_hi`` for each score in :data:`INTERVALS`.
 
     Args:
         counts: ``(images, 4)`` TP, FP, FN, TN.

@@ -1,4 +1,4 @@
-"""What a binary evaluation leaves behind: a table for the log, a CSV with one row an image, pictures of the worst."""
+"""Report of a binary evaluation: a table for the log, a CSV with one row per image, pictures of the worst images."""
 from __future__ import annotations
 
 import bisect
@@ -26,28 +26,28 @@ from ...utils.tables import write_csv
 from .counts import SCORES, Counts
 
 TABLE, PICTURES = 'per_image.csv', 'worst'
-PANEL = 512  # pixels of a panel's longer side, at most
-_LEGIBLE = 256  # and at least
+PANEL = 512  # longer side of a panel in pixels, at most
+_LEGIBLE = 256  # at least
 _LINE, _GAP = 18, 4
 _OUTCOMES = np.array([[0, 0, 0], [255, 255, 255], [230, 159, 0], [0, 114, 178], [110, 110, 110]], np.uint8)
 _TRUTHS = _OUTCOMES[[0, 1, 0, 1, 4]]
-LEGEND = 'white: hit, orange: false alarm, blue: missed, grey: ignored'
+LEGEND = 'white: TP, orange: FP, blue: FN, grey: ignored'
 
 
 class Report:
-    """A folder with a row an image, and pictures of the worst ones.
+    """Write a table with one row per image, and pictures of the worst images, to a folder.
 
     Args:
-        folder: for :data:`TABLE` and :data:`PICTURES`.
-        most: how many images are pictured.
+        folder: where to write :data:`TABLE` and :data:`PICTURES`.
+        most: number of pictures.
     """
 
     def __init__(self, folder: Path, most: int = 20) -> None:
         self.folder, self.most = folder, most
-        self.worst: list[dict] = []  # this process's worst records, in order
+        self.worst: list[dict] = []  # worst records of this process, in order
 
     def keep_if_bad(self, record: dict, prediction: Tensor, foreground: Tensor, valid: Tensor) -> None:
-        """Keep a small map of the outcome in ``record['codes']`` while it is among the worst."""
+        """Store a small outcome map in ``record['codes']`` while the record is among the worst."""
         if not self.most or not record['IoU'] < 1 or any(_rank(record) == _rank(other) for other in self.worst):
             return
         if len(self.worst) < self.most or _rank(record) < _rank(self.worst[-1]):
@@ -61,33 +61,33 @@ class Report:
         """Write the table and the pictures.
 
         Args:
-            records: of all images: path, counts, size, IoU and what else was measured.
-            scores: by name, a value an image.
+            records: one per image, with path, counts, size, IoU and the optional scores.
+            scores: one array per score name, with one value per image.
         """
         names = short_names([record['path'] for record in records])
         rows = [_row(record, name, {key: float(value[number]) for key, value in scores.items()})
                 for number, (record, name) in enumerate(zip(records, names, strict=True))]
         write_table(self.folder / TABLE, rows)
-        faulty = [number for number, row in enumerate(rows) if row['IoU'] < 1]
-        worst = sorted(faulty, key=lambda number: _rank(records[number]))[:self.most]
+        imperfect = [number for number, row in enumerate(rows) if row['IoU'] < 1]
+        worst = sorted(imperfect, key=lambda number: _rank(records[number]))[:self.most]
         if not worst:
             if (self.folder / PICTURES).is_dir():
-                write_pictures(self.folder / PICTURES, [])  # those of an earlier evaluation go
+                write_pictures(self.folder / PICTURES, [])  # removes the pictures of an earlier evaluation
             return
         listed = '\n'.join(f'  {rows[number]["IoU"]:.4f} {names[number]}' for number in worst)
-        print_log(f'the {len(worst)} worst images by IoU, pictured in {self.folder / PICTURES} ({LEGEND}):\n{listed}',
+        print_log(f'the {len(worst)} worst images by IoU, shown in {self.folder / PICTURES} ({LEGEND}):\n{listed}',
                   'current')
         unread = write_pictures(self.folder / PICTURES, [
             dict(path=records[number]['path'], name=names[number] or f'image {number}', codes=records[number]['codes'],
                  caption=f'IoU {rows[number]["IoU"]:.4f}   DSC {rows[number]["DSC"]:.4f}')
             for number in worst if 'codes' in records[number]])
         if unread:
-            print_log(f'cannot read {len(unread)} of the worst images for their pictures: {", ".join(unread[:3])}',
+            print_log(f'cannot read {len(unread)} of the worst images; their panels are grey: {", ".join(unread[:3])}',
                       'current', logging.WARNING)
 
 
 def _row(record: dict, name: str, scores: dict[str, float]) -> dict[str, Any]:
-    """A row of the table."""
+    """Return a row of the table."""
     height, width = record['size']
     row = dict(file=name) | scores
     row |= {key.upper(): value for key, value in Counts(*record['counts'])._asdict().items()}
@@ -99,18 +99,18 @@ def _row(record: dict, name: str, scores: dict[str, float]) -> dict[str, Any]:
 
 
 def _rank(record: dict) -> tuple[float, str, str]:
-    """The worst first; the paths make the order the same for any number of processes."""
+    """Sort key, worst first. The paths make the order independent of the number of processes."""
     return record['IoU'], record['path'], record['mask']
 
 
 def outcome_map(prediction: Tensor, foreground: Tensor, valid: Tensor) -> np.ndarray:
-    """Truth and prediction in one small map, for a picture.
+    """Encode truth and prediction in one small map, for a picture.
 
     Args:
         prediction, foreground, valid: ``(H, W)`` bool.
 
     Returns:
-        uint8, the longer side at most :data:`PANEL`: 0 TN, 1 TP, 2 FP, 3 FN, 4 ignored.
+        uint8 map with a longer side of at most :data:`PANEL`: 0 TN, 1 TP, 2 FP, 3 FN, 4 ignored.
     """
     codes = torch.where(foreground, torch.where(prediction, 1, 3), torch.where(prediction, 2, 0))
     codes = torch.where(valid, codes, 4).to(torch.uint8)
@@ -122,7 +122,7 @@ def outcome_map(prediction: Tensor, foreground: Tensor, valid: Tensor) -> np.nda
 
 
 def text_table(metrics: Mapping[str, float]) -> str:
-    """The seven scores in both aggregations, with bounds where ``metrics`` has them."""
+    """Format the seven scores with both aggregations, and their bounds if ``metrics`` has them."""
     lines = [f'{"":6}{"pooled":24}mean over images']
     for score in SCORES:
         cells = []
@@ -134,33 +134,33 @@ def text_table(metrics: Mapping[str, float]) -> str:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Paths without the folders that all of them share."""
+    """Paths relative to their common folder."""
     folders = {os.path.dirname(path) for path in paths}
     if len(folders) == 1:
         return [os.path.basename(path) for path in paths]
     try:
         shared = os.path.commonpath(list(folders))
-    except ValueError:  # relative and absolute ones, or several drives
+    except ValueError:  # mixed relative and absolute paths, or several drives
         return list(paths)
     return [os.path.relpath(path, shared) if shared else path for path in paths]
 
 
 def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``rows``, all of the same keys, as CSV. NaN is an empty cell."""
+    """Write ``rows``, which all have the same keys, as CSV. NaN becomes an empty cell."""
     write_csv(target, ({key: _cell(value) for key, value in row.items()} for row in rows), list(rows[0]), digits=None)
 
 
 def write_pictures(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Draw ``image | truth | prediction``, one PNG a case, worst first, as ``01_<name>.png`` and so on.
+    """Write ``image | truth | prediction`` pictures, one PNG per case: ``01_<name>.png`` for the worst, and so on.
 
-    Pictures of an earlier evaluation in ``folder`` are removed; other files stay.
+    Pictures of an earlier evaluation in ``folder`` are removed. Other files are unchanged.
 
     Args:
-        folder: made if missing.
-        cases: each with ``path`` (of the image), ``name``, ``codes`` (of :func:`outcome_map`) and ``caption``.
+        folder: created if missing.
+        cases: each with ``path`` (of the image), ``name``, ``codes`` (from :func:`outcome_map`) and ``caption``.
 
     Returns:
-        names of the images that could not be read; their panel is left grey.
+        names of the images that could not be read; their panel is grey.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unread, written = [], set()
@@ -180,7 +180,7 @@ def write_pictures(folder: Path, cases: Sequence[Mapping[str, Any]]) -> list[str
 
 
 def panels(path: str, codes: np.ndarray, lines: Sequence[str]) -> tuple[Image.Image, bool]:
-    """One picture of a case, and whether its image could be read. See :func:`write_pictures`."""
+    """Draw the picture of one case; see :func:`write_pictures`. Also returns whether its image could be read."""
     enlarge = math.ceil(_LEGIBLE / max(codes.shape))
     codes = codes.repeat(enlarge, 0).repeat(enlarge, 1)
     height, width = codes.shape
@@ -202,10 +202,10 @@ def panels(path: str, codes: np.ndarray, lines: Sequence[str]) -> tuple[Image.Im
 
 
 def read_image(path: str) -> np.ndarray | None:
-    """RGB uint8 ``(H, W, 3)``, turned as EXIF says; None if it cannot be read."""
+    """Read an image as RGB uint8 ``(H, W, 3)`` with its EXIF orientation applied; None if it cannot be read."""
     try:
         return mmcv.imfrombytes(fileio.get(path), flag='color', channel_order='rgb', backend='cv2')
-    except Exception:  # a picture is an extra: nothing about it may end an evaluation
+    except Exception:  # pictures are optional: a failure must not stop the evaluation
         return None
 
 

@@ -1,4 +1,4 @@
-"""Back from the image's own size to the size the network saw."""
+"""Undo the resize from the network's output size to the original image size."""
 from __future__ import annotations
 
 from functools import lru_cache
@@ -11,19 +11,19 @@ _CLOSE = 1e-3  # mean difference of probabilities
 
 
 def scores_at(scores: Tensor, size: tuple[int, int]) -> tuple[Tensor, bool]:
-    """Foreground probabilities before mmseg resized their logits bilinearly to the size of ``scores``.
+    """Recover the foreground probabilities before mmseg resized the logits bilinearly to the size of ``scores``.
 
-    With U the matrices of linear interpolation, mmseg gives ``L = U_h X U_wᵀ``; ``X`` is found by least squares: to
-    rounding, or to some pixels where many probabilities are exactly 1, whose logits are lost. Resizing the
-    probabilities bilinearly instead smooths speckle away and flatters the IoU by some tenths of a point; it is done
-    where it reproduces ``scores`` better, and for images smaller than ``size``.
+    With U the matrices of linear interpolation, mmseg computes ``L = U_h X U_wᵀ``. ``X`` is solved for by least
+    squares. It is exact up to rounding, except for a few pixels if many probabilities are exactly 1, because their
+    logits are lost. Resizing the probabilities bilinearly would smooth out small speckles and raise the IoU by some
+    tenths of a point. It is used only where it reproduces ``scores`` better, and for images smaller than ``size``.
 
     Args:
-        scores: ``(H, W)`` probabilities, the sigmoid of resized logits; float64 keeps more of large ones.
+        scores: ``(H, W)`` probabilities, the sigmoid of the resized logits. float64 is more accurate near 1.
         size: ``(h, w)`` of the network's output.
 
     Returns:
-        ``(h, w)`` probabilities on the CPU, and whether, resized again, they give ``scores``.
+        ``(h, w)`` probabilities on the CPU, and whether resizing them reproduces ``scores``.
     """
     scores = scores.cpu()
     if tuple(scores.shape) == size:
@@ -48,7 +48,7 @@ def scores_at(scores: Tensor, size: tuple[int, int]) -> tuple[Tensor, bool]:
 
 
 def mask_at(truth: Tensor, size: tuple[int, int]) -> Tensor:
-    """``(H, W)`` labels at ``size``, each from the pixel at the new pixel's centre."""
+    """Resize labels ``(H, W)`` to ``size`` by nearest pixel centre."""
     if tuple(truth.shape) == size:
         return truth
     return F.interpolate(truth[None, None].float(), size=size, mode='nearest-exact')[0, 0].to(truth.dtype)
@@ -56,7 +56,7 @@ def mask_at(truth: Tensor, size: tuple[int, int]) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _interpolation(source: int, target: int, align_corners: bool) -> tuple[Tensor, Tensor]:
-    """The matrix ``(target, source)`` of linear interpolation along an axis, and its pseudo-inverse."""
+    """Matrix ``(target, source)`` of linear interpolation along one axis, and its pseudo-inverse."""
     up = F.interpolate(torch.eye(source, dtype=torch.float64)[None], size=target, mode='linear',
                        align_corners=align_corners)[0].T
     return up, torch.linalg.pinv(up)

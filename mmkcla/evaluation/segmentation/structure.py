@@ -1,8 +1,8 @@
-"""Scores of saliency and polyp papers that compare a map of probabilities with a mask: MAE, S-, E- and weighted
-F-measure.
+"""Scores of the saliency and polyp papers that compare a probability map with a mask: MAE, S-measure, E-measure and
+weighted F-measure.
 
-Each function takes one image; papers report the mean over images. The map is taken as it is. The papers' scripts read
-8-bit pictures and stretch each to 0…1 first: :func:`stretched` does the same.
+Each function takes one image; papers report the mean over images. The map is used unchanged. The papers' scripts read
+8-bit pictures and normalise each to 0…1 first, as :func:`stretched` does.
 """
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ LEVELS = 256
 
 
 def stretched(scores: np.ndarray) -> np.ndarray:
-    """The map scaled linearly to the range 0…1; unchanged if it is constant."""
+    """Scale the map linearly to the range 0…1. A constant map is unchanged."""
     low, high = scores.min(), scores.max()
     return scores if low == high else (scores - low) / (high - low)
 
 
 def mean_absolute_error(scores: np.ndarray, foreground: np.ndarray) -> float:
-    """MAE: the mean of ``|scores − foreground|``; 0 is best.
+    """MAE: mean of ``|scores − foreground|``; lower is better.
 
     Args:
         scores: ``(H, W)``, from 0 to 1.
-        foreground: ``(H, W)`` bool, the truth.
+        foreground: ``(H, W)`` bool, the ground truth.
 
     Raises:
-        UserError: the shapes differ, or ``scores`` are not within 0…1.
+        UserError: if the shapes differ, or ``scores`` are not within 0…1.
     """
     scores, foreground = _checked(scores, foreground)
     return float(np.abs(scores - foreground).mean())
@@ -39,9 +39,10 @@ def mean_absolute_error(scores: np.ndarray, foreground: np.ndarray) -> float:
 def s_measure(scores: np.ndarray, foreground: np.ndarray, alpha: float = 0.5) -> float:
     """S-measure (Fan et al., ICCV 2017): ``alpha · S_object + (1 − alpha) · S_region``, at least 0; 1 is best.
 
-    S_object compares mean and spread of the map inside and outside of the foreground. S_region is the structural
-    similarity of four parts, cut at the foreground's centroid and weighted by their area. Without foreground it is
-    ``1 − mean(scores)``, with nothing but foreground ``mean(scores)``. A part without pixels has no weight.
+    S_object compares the mean and the standard deviation of the map inside and outside the foreground. S_region is the
+    structural similarity of four parts, divided at the centroid of the foreground and weighted by area; empty parts
+    have no weight. For a truth without foreground the score is ``1 − mean(scores)``, and for a truth without
+    background ``mean(scores)``.
 
     Args:
         scores, foreground: see :func:`mean_absolute_error`.
@@ -62,19 +63,19 @@ def s_measure(scores: np.ndarray, foreground: np.ndarray, alpha: float = 0.5) ->
 
 
 def e_measure(scores: np.ndarray, foreground: np.ndarray) -> tuple[np.ndarray, float]:
-    """E-measure (Fan et al., IJCAI 2018): how well a binary map agrees with the truth pixel by pixel and as a whole.
+    """E-measure (Fan et al., IJCAI 2018): agreement of a binary map with the truth, per pixel and globally.
 
-    With φ the map and the truth minus their means, the alignment ``ξ = 2 φ_s φ_g / (φ_s² + φ_g²)`` gives
-    ``Σ (1 + ξ)² / 4 / (pixels − 1)``. Without foreground (or background) in the truth, the share of pixels without
-    (or with) predicted foreground.
+    With φ the map and the truth minus their means, the alignment is ``ξ = 2 φ_s φ_g / (φ_s² + φ_g²)`` and the score
+    ``Σ (1 + ξ)² / 4 / (pixels − 1)``. If the truth has no foreground (no background), the score is the share of pixels
+    predicted as background (foreground).
 
     Args:
         scores, foreground: see :func:`mean_absolute_error`.
 
     Returns:
-        The measure at the 256 thresholds 255/255 to 0/255 (a pixel is foreground if its level, rounded down, is at
-        least the threshold), ``(256,)``: papers report its mean or maximum, after averaging over images. And the
-        adaptive one, at twice the mean of the map, at most 1.
+        The scores ``(256,)`` at the thresholds 255/255 to 0/255 (a pixel is foreground if its level, rounded down, is
+        at least the threshold), of which papers report the mean or the maximum after averaging over images; and the
+        adaptive score, at a threshold of twice the mean of the map, at most 1.
     """
     scores, foreground = _checked(scores, foreground)
     levels = (scores * (LEVELS - 1)).astype(np.uint8)
@@ -85,21 +86,21 @@ def e_measure(scores: np.ndarray, foreground: np.ndarray) -> tuple[np.ndarray, f
 
 
 def weighted_f_measure(scores: np.ndarray, foreground: np.ndarray, beta_squared: float = 1.) -> float:
-    """Weighted F-measure (Margolin et al., CVPR 2014); 1 is best, 0 without foreground in the truth.
+    """Weighted F-measure (Margolin et al., CVPR 2014); 1 is best. It is 0 for a truth without foreground.
 
-    Errors are smoothed inside of the foreground (a 7×7 Gaussian of 5 pixels), and outside weighted by
-    ``2 − 0.5^(distance/5)``, so that those far from the foreground count double.
+    Errors inside the foreground are smoothed (7×7 Gaussian with σ = 5 pixels). Errors outside are weighted by
+    ``2 − 0.5^(distance/5)``, so those far from the foreground count double.
 
     Args:
         scores, foreground: see :func:`mean_absolute_error`.
-        beta_squared: weight of recall against precision.
+        beta_squared: weight of recall relative to precision.
     """
     scores, foreground = _checked(scores, foreground)
     if not foreground.any():
         return 0.
     distance, nearest = distance_transform_edt(~foreground, return_indices=True)
     error = np.abs(scores - foreground)
-    # a pixel outside takes the error of the nearest one inside, so that the smoothing does not mix the two
+    # outside pixels take the error of the nearest inside pixel, so that the smoothing does not mix the two regions
     smooth = cv2.filter2D(error[tuple(nearest)], -1, _gaussian(7, 5.), borderType=cv2.BORDER_CONSTANT)
     error = np.where(foreground, np.minimum(smooth, error), error)
     error *= np.where(foreground, 1, 2 - 0.5 ** (distance / 5))
@@ -112,9 +113,9 @@ def weighted_f_measure(scores: np.ndarray, foreground: np.ndarray, beta_squared:
 def _checked(scores: np.ndarray, foreground: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scores, foreground = np.asarray(scores, dtype=np.float64), np.asarray(foreground, dtype=bool)
     if scores.shape != foreground.shape or scores.ndim != 2 or not scores.size:
-        raise UserError(f'scores {scores.shape} and foreground {foreground.shape} must be of one shape (H, W)')
-    if not (scores.min() >= 0 and scores.max() <= 1):  # NaN too
-        raise UserError(f'scores go from {scores.min():.4g} to {scores.max():.4g}; they must be within 0 and 1')
+        raise UserError(f'scores {scores.shape} and foreground {foreground.shape} must have the same shape (H, W)')
+    if not (scores.min() >= 0 and scores.max() <= 1):  # also rejects NaN
+        raise UserError(f'scores range from {scores.min():.4g} to {scores.max():.4g}; they must be between 0 and 1')
     return scores, foreground
 
 
@@ -124,7 +125,7 @@ def _object(values: np.ndarray) -> float:
 
 
 def _similarity(scores: np.ndarray, foreground: np.ndarray) -> float:
-    """Luminance, contrast and structure in one, of two maps of one size."""
+    """Structural similarity (luminance, contrast and structure) of two maps of the same size."""
     x, y = scores.mean(), foreground.mean()
     freedom = scores.size - 1 + EPS
     spread = (((scores - x) ** 2).sum() + ((foreground - y) ** 2).sum()) / freedom
@@ -136,7 +137,7 @@ def _similarity(scores: np.ndarray, foreground: np.ndarray) -> float:
 
 
 def _alignment(hits: np.ndarray, alarms: np.ndarray, foreground: np.ndarray) -> np.ndarray:
-    """The E-measure of binary maps with so many pixels inside and outside of the true foreground."""
+    """E-measure of binary maps from their numbers of true (``hits``) and false (``alarms``) positive pixels."""
     size, true = foreground.size, int(foreground.sum())
     predicted = hits + alarms
     if true in (0, size):

@@ -98,11 +98,11 @@ def test_functional_api_takes_probabilities_and_tensors():
     assert binary_scores(probability, truth, threshold=0.1)['FP'] == 1
     assert binary_scores([[1, 1], [0, 0]], [[1, 0], [0, 0]])['IoU'] == 0.5
     for arguments, text in [
-            ((probability, truth.T), r'of one shape \(H, W\), got \(1, 4\) and \(4, 1\)'),
-            ((probability * 3, truth), r'probabilities from 0 to 1, got 0.6 to 2.7; give logits.sigmoid\(\)'),
+            ((probability, truth.T), r'the same shape \(H, W\), got \(1, 4\) and \(4, 1\)'),
+            ((probability * 3, truth), r'probabilities from 0 to 1, got 0.6 to 2.7; pass logits.sigmoid\(\)'),
             ((truth * 255, truth), r'labels 0 and 1 .*, got the values 0, 255'),
-            ((truth, truth * 3), r'the mask truth has the values 0, 3 where 0, 1 and 255 \(ignored\) are expected'),
-            ((truth, truth * 255), r'has the values 0 and 255 and no 1: this looks like a 0/255 mask'),
+            ((truth, truth * 3), r'the mask truth has the values 0, 3, expected 0, 1 and 255 \(ignored\)'),
+            ((truth, truth * 255), r'has the values 0 and 255 and no 1: it looks like a 0/255 mask'),
             ((truth, truth, 0.5, 255, 'zero'), r"empty='zero' is unknown; choose one of: one, skip")]:
         with pytest.raises(UserError, match=text) as caught:
             binary_scores(*arguments)

@@ -83,7 +83,7 @@ def test_by_hand():
 @pytest.mark.parametrize('function', [mean_absolute_error, s_measure, e_measure, weighted_f_measure])
 @pytest.mark.parametrize(('scores', 'text'), [
     (np.full((2, 2), 1.5), 'from 1.5 to 1.5'), (np.full((2, 2), np.nan), 'from nan to nan'),
-    (np.zeros((2, 3)), 'must be of one shape'), (-np.ones((2, 2)), 'from -1 to -1')])
+    (np.zeros((2, 3)), 'must have the same shape'), (-np.ones((2, 2)), 'from -1 to -1')])
 def test_what_is_refused(function, scores, text):
     with pytest.raises(UserError, match=text):
         function(scores, np.zeros((2, 2), bool))
