@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -125,6 +125,15 @@ class LayerAttention(nn.Module):
         layers = [build(channels, **options) for _ in range(depth)]
         layers[0].opens_stage = True
         return nn.ModuleList(layers)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """The submodules, norms first.
+
+        mmcv's ``fuse_conv_bn`` folds a batch norm into the convolution listed before it. Between the value convolution
+        and the norm stands the gate, which it cannot see; here it finds no convolution before the norm.
+        """
+        children = list(super().named_children())
+        yield from sorted(children, key=lambda child: not isinstance(child[1], _BatchNorm))
 
     def reset_parameters(self) -> None:
         """Draw the method's own initial weights (mmengine's rules for Conv2d and friends do not apply to it)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .plain import plain_globals
+from .plain_values import plain_globals
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

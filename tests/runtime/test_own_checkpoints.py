@@ -5,7 +5,7 @@ import torch
 from seed_machine import TINY, write_pairs
 
 from mmkcla.cli import main
-from mmkcla.weights.plain import plain
+from mmkcla.weights.plain_values import plain
 
 NESTED = ("train_dataloader['dataset']['metainfo'] = dict(classes=('background', 'polyp'), site=dict(name='x', "
           "parts=[1, dict(y=2)]), palette=[[0, 0, 0], [9, 9, 9]])\n")

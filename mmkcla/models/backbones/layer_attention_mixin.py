@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
@@ -311,17 +313,26 @@ class LayerAttentionMixin(HostResNet):
 
 
 class _ShortcutKeeper(nn.Sequential):
-    """A block's downsample that keeps its output for the attention. Parameter names are unchanged."""
+    """A block's downsample that keeps its output for the attention, thread by thread. Parameter names are unchanged."""
 
-    kept: Tensor | None = None
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.traced: Tensor | None = None  # a compiler follows an attribute, and uses one thread
+        self.kept: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        self.kept = super().forward(x)
-        return self.kept
+        out = super().forward(x)
+        if torch.compiler.is_compiling():
+            self.traced = out
+        else:
+            self.kept[threading.get_ident()] = out
+        return out
 
     def take(self) -> Tensor | None:
-        kept, self.kept = self.kept, None
-        return kept
+        if torch.compiler.is_compiling():
+            kept, self.traced = self.traced, None
+            return kept
+        return self.kept.pop(threading.get_ident(), None)
 
 
 def _run_block(block: HostBlock, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:

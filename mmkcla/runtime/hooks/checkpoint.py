@@ -12,7 +12,7 @@ from ...errors import UserError
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import did_you_mean
-from ...weights.plain import plain
+from ...weights.plain_values import plain
 
 EARLIER = 'earlier'  # folder for the best checkpoints of earlier trainings
 _BACKEND = 'mmkcla_whole_file'

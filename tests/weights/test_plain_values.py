@@ -11,7 +11,7 @@ from mmengine.logging import HistoryBuffer
 
 from mmkcla.checkpoint import read_checkpoint
 from mmkcla.errors import UserError
-from mmkcla.weights.plain import plain
+from mmkcla.weights.plain_values import plain
 
 
 class Colour(enum.Enum):
