@@ -56,5 +56,5 @@ def test_files_of_plain_mmengine_are_read(tmp_path, value):
 
 def test_other_classes_are_refused(tmp_path):
     torch.save(dict(meta=dict(a=Words('ab'))), tmp_path / 'a.pth')
-    with pytest.raises(UserError, match='holds more than weights'):
+    with pytest.raises(UserError, match='contains more than weights'):
         read_checkpoint(tmp_path / 'a.pth')
