@@ -157,7 +157,7 @@ def test_methods_of_others(capsys, tmp_path) -> None:
                      '16', '--size', '4', '--head-channels', '8', '--repeats', '1', '--out-dir', str(tmp_path)]) == 0
     finally:
         del LayerAttention._known['Cube']
-    assert 'note: without head_channels: Cube, EfficientLayerAttention' in capsys.readouterr().err
+    assert 'note: --head-channels is ignored for Cube, EfficientLayerAttention' in capsys.readouterr().err
     with open(tmp_path / 'cost.csv', encoding='utf-8') as file:
         rows = {row['method']: row for row in csv.DictReader(file)}
     assert rows['Cube']['parameters'] == '0' and rows['Cube']['status'] == 'done'

@@ -75,7 +75,7 @@ def test_what_gives_an_iteration(monkeypatch):
     ([f'test_evaluator={METRIC[:-1]}, treshold=.5, _delete_=True)'],
      "config: BinarySegMetric.__init__() got an unexpected keyword argument 'treshold'"),
     ([f'test_evaluator={METRIC[:-1]}, threshold=7, _delete_=True)'],
-     'BinarySegMetric: threshold=7 is a probability between 0 and 1'),
+     'BinarySegMetric: threshold=7 must be a probability between 0 and 1'),
     ([f'val_evaluator={METRIC[:-1]}, _delete_=True)', 'default_hooks.checkpoint.save_best=DSC_poold'],
      "default_hooks.checkpoint.save_best='DSC_poold' is not a validation metric (did you mean 'DSC_pooled'?); "
      'available: IoU_pooled, DSC_pooled, mIoU_pooled, mDice_pooled, Acc_pooled, Sens_pooled, Spec_pooled, IoU_mean, '
