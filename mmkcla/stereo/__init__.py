@@ -1,1 +1,1 @@
-"""Stereo depth: model, data, transforms, metric and pictures; docs/stereo.md."""
+"""Stereo depth: model, data, transforms, metric and pictures; see docs/stereo.md."""

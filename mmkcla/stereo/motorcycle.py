@@ -1,11 +1,11 @@
-"""A stereo data set out of one rectified pair: the motorcycle of Middlebury 2014 that ships with scikit-image.
+"""A stereo data set from one rectified pair: the motorcycle of Middlebury 2014, which ships with scikit-image.
 
-Real data without a download. ``skimage.data.stereo_motorcycle()`` has two views of 500×741 pixels and the left view's
-disparity, 7 to 60 pixels. The left half of both views is for training, the right half for testing: no pixel of either
-view is in both. In the test half the disparity of the first columns, as many as the largest disparity has pixels, is
-written as unknown: what is seen there in the left view is seen in the training half of the right view, or not at all.
+Real data without a download. ``skimage.data.stereo_motorcycle()`` has two views of 500×741 pixels and the disparity of
+the left view, 7 to 60 pixels. The left half of both views is for training, the right half for testing; no pixel of
+either view is in both. In the test half, the disparity of the first columns (as many as the largest disparity) is set
+to unknown, because their counterparts in the right view lie in the training half or are not visible.
 
-One scene, and two halves of it: for demos, tests and first trainings, not for numbers worth comparing.
+This is one scene, split in two, for demos, tests and first trainings. The scores are not comparable with other work.
 """
 import importlib
 import json
@@ -20,36 +20,36 @@ from mmkcla.errors import UserError
 from mmkcla.stereo.disparity import write_pfm
 from mmkcla.utils.files import already_there, whole_folder, write_json
 
-CONVERTER = 'mmkcla motorcycle 1'  # stored with the data: count up when the same arguments give other files
+CONVERTER = 'mmkcla motorcycle 1'  # stored with the data; increase when the output for the same arguments changes
 SPLITS = ('train', 'test')
 FOLDERS = {'left': '.png', 'right': '.png', 'disparity': '.pfm'}
 SHAPE = (500, 741)  # height, width
-MAX_DISPARITY = 64  # pixels, at full size; the largest is 59.9
+MAX_DISPARITY = 64  # pixels, at full size; the largest disparity is 59.9
 SCALES = (1, 2, 4)
 NAME = 'motorcycle'
 
 
 def convert(out: str | os.PathLike, scale: int = 2, overwrite: bool = False) -> str:
-    """Write ``train/`` and ``test/``, each with ``left/``, ``right/`` (PNG) and ``disparity/`` (PFM), whole or not.
+    """Write ``train/`` and ``test/`` atomically, each with ``left/``, ``right/`` (PNG) and ``disparity/`` (PFM).
 
-    They are what :class:`~mmkcla.stereo.dataset.StereoPairDataset` reads. The same arguments give the same bytes; a
-    data set already written with them is left alone.
+    :class:`~mmkcla.stereo.dataset.StereoPairDataset` reads this layout. The same arguments give the same bytes. A data
+    set already written with the same arguments is unchanged.
 
     Args:
-        out: the folder to write.
-        scale: the images are made smaller by 1, 2 or 4 (means over blocks of pixels; the disparity of each block's
-            first pixel, divided by ``scale``).
-        overwrite: write anew where this converter wrote before (and only there).
+        out: output folder.
+        scale: downsampling factor, 1, 2 or 4 (images: mean of each block of pixels; disparity: first pixel of each
+            block, divided by ``scale``).
+        overwrite: replace a data set written by this converter (and nothing else).
 
     Returns:
-        Lines for people: what was written, and the scores of :func:`constant_baselines`.
+        Summary of what was written, and the scores of :func:`constant_baselines`.
 
     Raises:
-        UserError: another scale; ``out`` cannot be written or holds something else; scikit-image is missing, or ships
-            other pictures.
+        UserError: for another scale; if ``out`` cannot be written or contains something else; if scikit-image is
+            missing or ships other pictures.
     """
     if scale not in SCALES:
-        raise UserError(f'scale {scale}: choose one of: {", ".join(map(str, SCALES))}')
+        raise UserError(f'scale={scale} is not supported; choose one of: {", ".join(map(str, SCALES))}')
     folder = Path(out)
     parameters = dict(converter=CONVERTER, scale=scale)
     splits = split_views(*photographs(), scale)
@@ -63,17 +63,17 @@ def convert(out: str | os.PathLike, scale: int = 2, overwrite: bool = False) -> 
     except OSError as error:
         raise UserError(f'cannot write {folder}: {error.strerror or error}') from None
     sizes = ', '.join(f'{split} {views["left"].shape[1]}×{views["left"].shape[0]} pixels, '
-                      f'{(views["disparity"] > 0).sum()} of known disparity' for split, views in splits.items())
+                      f'{(views["disparity"] > 0).sum()} with known disparity' for split, views in splits.items())
     return '\n'.join([f'{folder}: ' + ('already there' if there else sizes), *(
         f'a constant {value:.2f} px (the median of {split}) on test: EPE {error:.3f} px, above 3 px {100 * bad:.2f} %'
         for split, (value, error, bad) in constant_baselines(splits).items())])
 
 
 def photographs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Left and right view, ``(500, 741, 3)`` uint8, RGB, and disparity, ``(500, 741)`` float32, 0 where unknown.
+    """Left and right view, ``(500, 741, 3)`` uint8, RGB, and disparity, ``(500, 741)`` float32, 0 means unknown.
 
     Raises:
-        UserError: scikit-image is missing, or ships other pictures.
+        UserError: if scikit-image is missing or ships other pictures.
     """
     try:
         left, right, disparity = importlib.import_module('skimage.data').stereo_motorcycle()
@@ -90,7 +90,7 @@ def photographs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def split_views(left: np.ndarray, right: np.ndarray, disparity: np.ndarray, scale: int) -> dict[str, dict]:
-    """``left``, ``right`` and ``disparity`` of each split; see the module and :func:`convert`."""
+    """Split ``left``, ``right`` and ``disparity``; see the module docstring and :func:`convert`."""
     height, width = (side // scale for side in disparity.shape)
     even = np.s_[:height * scale, :width * scale]
     small = {name: cv2.resize(view[even], (width, height), interpolation=cv2.INTER_AREA)
@@ -104,9 +104,12 @@ def split_views(left: np.ndarray, right: np.ndarray, disparity: np.ndarray, scal
 
 
 def constant_baselines(splits: dict[str, dict]) -> dict[str, tuple[float, float, float]]:
-    """A constant as the prediction of the test half: the median of each half's known disparities (the test half's is
-    the best that any constant can do by end-point error), its end-point error in pixels and its share of errors above
-    3 pixels."""
+    """Scores of a constant prediction on the test half.
+
+    Returns:
+        for each split the median of its known disparities (the median of the test half is the best constant by
+        end-point error), its end-point error in pixels, and its share of errors above 3 pixels.
+    """
     truth = splits['test']['disparity']
     truth = truth[truth > 0].astype(np.float64)
     baselines = {}
@@ -122,13 +125,13 @@ def _write(folder: Path, views: dict[str, np.ndarray]) -> None:
         path = folder / name / f'{NAME}{suffix}'
         path.parent.mkdir(parents=True)
         if name == 'disparity':
-            write_pfm(path, np.where(views[name] > 0, views[name], np.inf))  # as Middlebury marks the unknown
+            write_pfm(path, np.where(views[name] > 0, views[name], np.inf))  # Middlebury's value for unknown
         else:
             Image.fromarray(np.ascontiguousarray(views[name])).save(path)
 
 
 def _record(folder: Path) -> tuple[dict, dict[str, None]]:
-    """The parameters that a folder was written with, and its files."""
+    """Return the parameters a folder was written with, and its files."""
     written = json.loads((folder / 'parameters.json').read_text(encoding='utf-8'))
     if not written['converter'].startswith('mmkcla motorcycle'):
         raise ValueError

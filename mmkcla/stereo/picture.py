@@ -1,4 +1,4 @@
-"""One picture of a stereo prediction: left view, truth, prediction, error."""
+"""Picture of a stereo prediction: left view, ground truth, prediction and error."""
 from __future__ import annotations
 
 import numpy as np
@@ -9,22 +9,22 @@ from matplotlib.figure import Figure
 from ..utils.figures import new_figure
 
 _UNKNOWN = '0.75'
-MOST_ERROR = 6  # pixels, where the colours of the error end
+MAX_ERROR = 6  # pixels, upper end of the error colour map
 
 
 def stereo_figure(left: np.ndarray | None, truth: np.ndarray, prediction: np.ndarray, title: str) -> Figure:
-    """Four panels with colour bars, the two disparities in the same colours.
+    """Draw four panels with colour bars. Both disparities use the same colour range.
 
     Args:
-        left: ``(H, W, 3)`` uint8, RGB; None: left out.
-        truth: ``(H, W)``, pixels; 0 or less where unknown, which is drawn in grey.
+        left: ``(H, W, 3)`` uint8, RGB; None: omit the panel.
+        truth: ``(H, W)``, pixels; 0 or less means unknown and is drawn in grey.
         prediction: ``(H, W)``, pixels.
-        title: above all.
+        title: title of the figure.
     """
     known = truth > 0
     highest = float(truth[known].max()) if known.any() else float(np.nanmax(prediction))
     disparity = dict(cmap=_with_grey('viridis'), vmin=0, vmax=highest)
-    error = dict(cmap=_with_grey('magma'), vmin=0, vmax=MOST_ERROR)
+    error = dict(cmap=_with_grey('magma'), vmin=0, vmax=MAX_ERROR)
     panels = [('truth (px)', np.where(known, truth, np.nan), disparity),
               ('prediction (px)', prediction, disparity),
               ('error (px)', np.where(known, np.abs(prediction - truth), np.nan), error)]
@@ -40,7 +40,7 @@ def stereo_figure(left: np.ndarray | None, truth: np.ndarray, prediction: np.nda
             figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03,
                             extend='max' if name.startswith('error') else 'neither')
     figure.suptitle(title)
-    figure.text(0.995, 0.005, 'grey: truth unknown, not counted', ha='right', va='bottom', fontsize=9)
+    figure.text(0.995, 0.005, 'grey: truth unknown, ignored', ha='right', va='bottom', fontsize=9)
     return figure
 
 

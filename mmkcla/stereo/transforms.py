@@ -1,4 +1,4 @@
-"""Transforms of rectified pairs: ``left`` and ``right`` (H×W×3, BGR, uint8) and ``disparity`` (H×W, pixels)."""
+"""Transforms for rectified pairs: ``left`` and ``right`` (H×W×3, BGR, uint8) and ``disparity`` (H×W, pixels)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ class LoadStereoPair(BaseTransform):
     """Load ``left_path`` and ``right_path`` into ``left`` and ``right``; adds ``img_shape`` and ``ori_shape``.
 
     Args:
-        imdecode_backend: decoder of mmcv.
+        imdecode_backend: image decoder of mmcv.
 
     Raises:
-        UserError: naming the file, for one that cannot be read, and for views of different size.
+        UserError: if a file cannot be read, or the views differ in size (names the files).
     """
 
     def __init__(self, imdecode_backend: str = 'cv2') -> None:
@@ -42,25 +42,25 @@ class LoadStereoPair(BaseTransform):
             results[side] = self.loader.transform(dict(img_path=results[f'{side}_path']))['img']
         shape = results['left'].shape[:2]
         if results['right'].shape[:2] != shape:
-            raise UserError(f'the views differ in size: {results["left_path"]} is of {_size(shape)} pixels, '
-                            f'{results["right_path"]} of {_size(results["right"].shape)}')
+            raise UserError(f'the views differ in size: {results["left_path"]} has {_size(shape)} pixels, '
+                            f'{results["right_path"]} has {_size(results["right"].shape)}')
         results['img_shape'] = results['ori_shape'] = shape
         return results
 
 
 @TRANSFORMS.register_module()
 class LoadDisparity(BaseTransform):
-    """Load ``disparity_path`` into ``disparity``: float32, 0 where it is unknown.
+    """Load ``disparity_path`` into ``disparity``: float32, 0 means unknown.
 
-    A pair without a ``disparity_path`` (a test set without ground truth) passes unchanged.
+    A pair without ``disparity_path`` (a test set without ground truth) is unchanged.
 
     Args:
-        occluded: ``'keep'``, or ``'drop'``: pixels other than 0 in ``occlusion_path`` become unknown.
-        png_scale: what the values of a 16-bit PNG are divided by.
+        occluded: ``'keep'``, or ``'drop'``: set the disparity to unknown where ``occlusion_path`` is not 0.
+        png_scale: divisor of the values of a 16-bit PNG.
 
     Raises:
-        UserError: naming the file; see :func:`~mmkcla.stereo.disparity.read_disparity`. For ``'drop'`` without an
-            occlusion mask, and for maps whose size is not the image's.
+        UserError: see :func:`~mmkcla.stereo.disparity.read_disparity`; also for ``'drop'`` without an occlusion mask,
+            and if the size differs from that of the image.
     """
 
     def __init__(self, occluded: str = 'keep', png_scale: float = KITTI_SCALE) -> None:
@@ -98,31 +98,31 @@ class LoadDisparity(BaseTransform):
 
 @TRANSFORMS.register_module()
 class StereoRandomCrop(BaseTransform):
-    """Cut the same window out of both views and the disparity, which stays right as it is a difference of columns.
+    """Crop both views and the disparity to the same random window. Disparities are unchanged.
 
     Args:
-        size: height and width, in pixels.
-        max_shift: in pixels; the right view's window lies by a number drawn from −``max_shift`` to ``max_shift``
-            further right (as far as the image goes), so that all disparities grow by it; those that would no longer
-            be above 0 become unknown. On small data sets a net could else learn the disparity of a look by heart
-            instead of matching.
+        size: (height, width) in pixels.
+        max_shift: shift the window of the right view to the right by a random number of pixels between −``max_shift``
+            and ``max_shift``, limited by the image border. All disparities increase by the shift; those that are no
+            longer above 0 become unknown. On small data sets this keeps a network from memorising the disparity of
+            each surface instead of matching.
 
     Raises:
-        UserError: at an image that is smaller.
+        UserError: if the image is smaller than the crop.
     """
 
     def __init__(self, size: Sequence[int], max_shift: int = 0) -> None:
         if len(size) != 2 or min(size) < 1:
-            raise UserError(f'StereoRandomCrop: size={size} is (height, width)')
+            raise UserError(f'StereoRandomCrop: size={size} must be (height, width)')
         if max_shift < 0:
-            raise UserError(f'StereoRandomCrop: max_shift={max_shift} cannot be negative')
+            raise UserError(f'StereoRandomCrop: max_shift={max_shift} must not be negative')
         self.size, self.max_shift = tuple(size), max_shift
 
     def transform(self, results: dict) -> dict:
         """See the class."""
         height, width = results['left'].shape[:2]
         if height < self.size[0] or width < self.size[1]:
-            raise UserError(f'{results.get("left_path")} is of {width}×{height} pixels, smaller than the crop of '
+            raise UserError(f'{results.get("left_path")} has {width}×{height} pixels, smaller than the crop of '
                             f'{_size(self.size)}; choose a smaller StereoRandomCrop.size')
         top, left, right = (int(np.random.randint(most + 1)) for most in (
             height - self.size[0], width - self.size[1], 2 * self.max_shift))
@@ -139,11 +139,11 @@ class StereoRandomCrop(BaseTransform):
 
 @TRANSFORMS.register_module()
 class StereoVerticalFlip(BaseTransform):
-    """Turn both views and the disparity upside down, with probability ``prob``; the disparity stays what it is."""
+    """Flip both views and the disparity vertically with probability ``prob``. Disparity values are unchanged."""
 
     def __init__(self, prob: float = 0.5) -> None:
         if not 0 <= prob <= 1:
-            raise UserError(f'StereoVerticalFlip: prob={prob} is a probability')
+            raise UserError(f'StereoVerticalFlip: prob={prob} must be between 0 and 1')
         self.prob = prob
 
     def transform(self, results: dict) -> dict:
@@ -157,23 +157,23 @@ class StereoVerticalFlip(BaseTransform):
 
 @TRANSFORMS.register_module()
 class StereoColorJitter(BaseTransform):
-    """torchvision's ``ColorJitter``, drawn once for both views, or for each its own.
+    """torchvision's ``ColorJitter``, with the same or different random parameters for both views.
 
     Args:
-        brightness, contrast, saturation, hue: torchvision's.
-        asymmetric: probability of a draw for each view.
+        brightness, contrast, saturation, hue: see torchvision.
+        asymmetric: probability of different parameters for the two views.
     """
 
     def __init__(self, brightness: float = 0.2, contrast: float = 0.2, saturation: float = 0.2, hue: float = 0.,
                  asymmetric: float = 0.2) -> None:
         if not 0 <= asymmetric <= 1:
-            raise UserError(f'StereoColorJitter: asymmetric={asymmetric} is a probability')
+            raise UserError(f'StereoColorJitter: asymmetric={asymmetric} must be between 0 and 1')
         self.jitter = v2.ColorJitter(brightness, contrast, saturation, hue)
         self.asymmetric = asymmetric
 
     def transform(self, results: dict) -> dict:
         """See the class."""
-        pair = _stacked(results).flip(1)  # torchvision wants RGB
+        pair = _stacked(results).flip(1)  # torchvision expects RGB
         if np.random.rand() < self.asymmetric:
             pair = torch.stack([self.jitter(view) for view in pair])
         else:
@@ -184,7 +184,7 @@ class StereoColorJitter(BaseTransform):
 
 @TRANSFORMS.register_module()
 class PackStereoInputs(BaseTransform):
-    """The last step: ``inputs`` ``(2, 3, H, W)`` uint8, and ``data_samples`` with ``gt_disparity`` and metainfo."""
+    """Pack ``inputs`` ``(2, 3, H, W)`` uint8, and ``data_samples`` with ``gt_disparity`` and metainfo."""
 
     def transform(self, results: dict) -> dict[str, Any]:
         """See the class."""
@@ -202,7 +202,7 @@ def _stacked(results: dict) -> torch.Tensor:
 def _check_size(array: np.ndarray, what: str, results: dict) -> None:
     shape = results['left'].shape[:2]
     if array.shape != shape:
-        raise UserError(f'{what} is of {_size(array.shape)} pixels, its image {results["left_path"]} of {_size(shape)}')
+        raise UserError(f'{what} has {_size(array.shape)} pixels, its image {results["left_path"]} has {_size(shape)}')
 
 
 def _size(shape: Sequence[int]) -> str:

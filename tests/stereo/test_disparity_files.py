@@ -28,11 +28,11 @@ def test_data_that_begin_with_white_space_are_data():
 
 
 @pytest.mark.parametrize('data, message', [
-    (b'Pf\n3 2\n-1\n' + bytes(23), r'x\.pfm has 23 bytes of values; 3×2 pixels take 24 \(is it cut off\?\)'),
-    (b'PF\n3 2\n-1\n' + bytes(72), 'x.pfm is a PFM file of three channels; a disparity has one'),
-    (b'Pf\n3 2\n0\n' + bytes(24), 'x.pfm: the PFM header has the scale 0; its sign is the byte order'),
-    (b'P5\n3 2\n255\n' + bytes(6), r"x.pfm is not a PFM file: it begins with b'P5\\n3 2"),
-    (b'', "x.pfm is not a PFM file: it begins with b''"),
+    (b'Pf\n3 2\n-1\n' + bytes(23), r'x\.pfm has 23 bytes of data; 3×2 pixels need 24 \(is it truncated\?\)'),
+    (b'PF\n3 2\n-1\n' + bytes(72), 'x.pfm is a PFM file with three channels; a disparity has one'),
+    (b'Pf\n3 2\n0\n' + bytes(24), 'x.pfm: the PFM header has the invalid scale 0; its sign gives the byte order'),
+    (b'P5\n3 2\n255\n' + bytes(6), r"x.pfm is not a PFM file: it starts with b'P5\\n3 2"),
+    (b'', "x.pfm is not a PFM file: it starts with b''"),
 ])
 def test_bad_pfm(data, message):
     with pytest.raises(UserError, match=message):
@@ -67,13 +67,13 @@ def test_bad_files(tmp_path):
     write_pfm(tmp_path / 'negative.pfm', np.array([[-3., 1.]]))
     (tmp_path / 'a.txt').write_text('3')
     for name, message in {
-            'eight.png': r'eight.png is uint8 of shape \(2, 2\); a disparity PNG is grey, of 16 bits',
-            'broken.png': 'cannot read the disparity .*broken.png: it is no PNG, or damaged',
-            'empty.png': 'cannot read the disparity .*empty.png: it is no PNG, or damaged',
-            'three.npy': r'three.npy is float64 of shape \(2, 2, 3\); a disparity is \(height, width\) numbers',
+            'eight.png': r'eight.png is uint8 with shape \(2, 2\); expected a 16-bit grey PNG',
+            'broken.png': 'cannot read the disparity .*broken.png: it is damaged, or not a PNG',
+            'empty.png': 'cannot read the disparity .*empty.png: it is damaged, or not a PNG',
+            'three.npy': r'three.npy is float64 with shape \(2, 2, 3\); expected numbers with shape \(H, W\)',
             'pickled.npy': 'cannot read the disparity .*pickled.npy: .*pickle',
-            'negative.pfm': "negative.pfm goes down to -3 pixels; a left view's are positive",
-            'a.txt': 'a.txt is of an unknown kind; known are: .pfm .npy .png',
+            'negative.pfm': r'negative.pfm has negative values \(minimum -3 pixels\); use the dispar',
+            'a.txt': 'a.txt has an unknown format; use one of: .pfm .npy .png',
             'absent.pfm': 'cannot read the disparity .*absent.pfm: no such file',
     }.items():
         with pytest.raises(UserError, match=message):

@@ -70,7 +70,7 @@ def test_scene_flow_config_trains_on_its_layout(tmp_path, monkeypatch):
                  'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0', 'train_dataloader.batch_size=2',
                  'model.feature_net.stage_blocks=[1,1,1,1]', 'model.aggregation.channels=4']) == 0
     log = next((tmp_path / 'out').glob('*/*.log')).read_text()
-    assert '1 maps, 9800 pixels of true disparity above 0 and below 192: EPE ' in log
+    assert '1 maps, 9800 pixels with a true disparity above 0 and below 192: EPE ' in log
     assert 'loss_disparity_0' in log and 'loss_disparity_2' in log and (tmp_path / 'out' / 'epoch_1.pth').is_file()
 
 
@@ -78,12 +78,12 @@ def test_errors_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(['train', str(DEMO)]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(
-        'error: StereoPairDataset: no data folder data/motorcycle/train (data_root); expected in it: left/, right/')
+        'error: StereoPairDataset: data_root data/motorcycle/train is not a folder; it must contain left/, right/')
     pair_folder(tmp_path / 'small')
     assert main(['train', str(DEMO), '--cfg-options', 'train_dataloader.dataset.data_root=small',
                  'val_dataloader.dataset.data_root=small', *FAST]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith('error: ') and 'is of 64×32 pixels, smaller than the crop of 128×96' in line
+    assert line.startswith('error: ') and 'has 64×32 pixels, smaller than the crop of 128×96' in line
     assert main(['train', str(DEMO), '--cfg-options', 'model.max_disparity=30', *FAST]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == 'error: EAPSMNet: max_disparity=30 must be a multiple of 4 for BasicAggregation'

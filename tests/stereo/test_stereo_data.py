@@ -68,11 +68,11 @@ def test_pairs_are_found_and_packed(tmp_path):
 def test_missing_partners_are_named(tmp_path):
     root = pair_folder(tmp_path, names=('a', 'b', 'c'))
     (root / 'right' / 'b.png').unlink()
-    with pytest.raises(UserError, match=r'1 of 3 left images have no partner in .*right \(.*left/b.png\)'):
+    with pytest.raises(UserError, match=r'1 of 3 left images have no counterpart in .*right \(.*left/b.png\)'):
         pairs(root)
     (root / 'left' / 'b.png').unlink()
     (root / 'disparity' / 'c.pfm').rename(root / 'disparity' / 'd.pfm')
-    with pytest.raises(UserError, match=r'1 of 2 left images have no partner in .*disparity \(.*left/c.png\)'):
+    with pytest.raises(UserError, match=r'1 of 2 left images have no counterpart in .*disparity \(.*left/c.png\)'):
         pairs(root)
 
 
@@ -81,18 +81,18 @@ def test_test_set_without_truth(tmp_path):
     for path in (root / 'disparity').iterdir():
         path.unlink()
     (root / 'disparity').rmdir()
-    with pytest.raises(UserError, match='2 of 2 left images have no partner in .*disparity'):
+    with pytest.raises(UserError, match='2 of 2 left images have no counterpart in .*disparity'):
         pairs(root)
     assert 'gt_disparity' not in pairs(root, LOAD, test_mode=True)[0]['data_samples']
 
 
 def test_no_folder_and_no_images(tmp_path):
-    with pytest.raises(UserError, match=r'no data folder .*absent \(data_root\); expected in it: left/, right/ and '
-                       r'disparity/ with files of equal names \(tools/dataset_converters/motorcycle.py'):
+    with pytest.raises(UserError, match=r'data_root .*absent is not a folder; it must contain left/, right/ and '
+                       r'disparity/ with the same file names \(tools/dataset_converters/motorcycle.py'):
         pairs(tmp_path / 'absent')
-    with pytest.raises(UserError, match='no images .* in .*left; expected in it'):
+    with pytest.raises(UserError, match='no images .* in .*left; it must contain'):
         pairs(tmp_path)
-    with pytest.raises(UserError, match='StereoPairDataset has no data_root'):
+    with pytest.raises(UserError, match='StereoPairDataset: data_root is not set'):
         pairs('')
 
 
@@ -115,7 +115,7 @@ def test_scene_flow_layout(tmp_path, suffix):
 def test_scene_flow_missing(tmp_path):
     root = scene_flow_folder(tmp_path)
     (root / 'Monkaa/disparity/a_rain_of_stones_x2/left/0000.pfm').unlink()
-    with pytest.raises(UserError, match=r'1 of 4 left images have no disparity; unpack the archive of it too '
+    with pytest.raises(UserError, match=r'1 of 4 left images have no disparity; unpack its archive too '
                        r'\(.*Monkaa/frames_finalpass/a_rain_of_stones_x2/left/0000.png\)'):
         scene_flow(root)
     (root / 'Driving/frames_finalpass/35mm_focallength/scene_forwards/fast/right/0001.png').unlink()
@@ -123,7 +123,7 @@ def test_scene_flow_missing(tmp_path):
         scene_flow(root)
     with pytest.raises(UserError, match=r'no images of the TEST split in a folder left/ below .*Monkaa/frames_final'):
         scene_flow(root / 'Monkaa', split='TEST')
-    with pytest.raises(UserError, match='no folder frames_finalpass in .*disparity; expected in it, or in folders'):
+    with pytest.raises(UserError, match='no folder frames_finalpass in .*disparity; it or its subfolders must contain'):
         scene_flow(root / 'Monkaa' / 'disparity')
     with pytest.raises(UserError, match="split='train' is unknown; choose one of: TRAIN, TEST"):
         scene_flow(root, split='train')
@@ -162,7 +162,7 @@ def test_crop_keeps_left_x_at_right_x_minus_d(max_shift):
 
 
 def test_crop_larger_than_the_image():
-    with pytest.raises(UserError, match='a.png is of 40×20 pixels, smaller than the crop of 16×32; choose a smaller '
+    with pytest.raises(UserError, match='a.png has 40×20 pixels, smaller than the crop of 16×32; choose a smaller '
                        'StereoRandomCrop.size'):
         StereoRandomCrop((32, 16)).transform(loaded())
 
@@ -207,10 +207,10 @@ def test_sizes_that_differ(tmp_path):
     write_pfm(root / 'disparity' / 'a.pfm', np.ones((4, 5)))
     results = LoadStereoPair().transform(dict(left_path=str(root / 'left/a.png'), right_path=str(root / 'right/a.png'),
                                               disparity_path=str(root / 'disparity/a.pfm')))
-    with pytest.raises(UserError, match='the disparity .*a.pfm is of 5×4 pixels, its image .*left/a.png of 64×32'):
+    with pytest.raises(UserError, match='the disparity .*a.pfm has 5×4 pixels, its image .*left/a.png has 64×32'):
         LoadDisparity().transform(results)
     Image.new('RGB', (9, 8)).save(root / 'right' / 'a.png')
-    with pytest.raises(UserError, match='the views differ in size: .*left/a.png is of 64×32 pixels, .*a.png of 9×8'):
+    with pytest.raises(UserError, match='the views differ in size: .*left/a.png has 64×32 pixels, .*a.png has 9×8'):
         LoadStereoPair().transform(dict(left_path=str(root / 'left/a.png'), right_path=str(root / 'right/a.png')))
     (root / 'right' / 'a.png').write_bytes(b'')
     with pytest.raises(UserError, match='cannot read the image .*right/a.png: the file is empty'):
@@ -238,7 +238,7 @@ def test_motorcycle_is_written_once_and_read(tmp_path):
     (out / 'mine.txt').write_text('x')
     with pytest.raises(UserError, match='mine.txt is not part of the motorcycle data set and would be lost'):
         convert(out, scale=4, overwrite=True)
-    with pytest.raises(UserError, match='scale 3: choose one of: 1, 2, 4'):
+    with pytest.raises(UserError, match='scale=3 is not supported; choose one of: 1, 2, 4'):
         convert(out, scale=3)
     (tmp_path / 'else').mkdir()
     (tmp_path / 'else' / 'a').touch()

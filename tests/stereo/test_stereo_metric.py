@@ -50,9 +50,9 @@ def test_maps_without_valid_pixels_are_left_out_and_said(monkeypatch):
     metric = StereoMetric(max_disparity=50)
     metric.process(None, [sample([[1.]], [[60.]], name='far'), sample([[1.]], [[3.]])])
     assert metric.evaluate(2)['EPE'] == 2
-    assert '1 maps have no pixel of true disparity above 0 and below 50; they are in no score: far' in str(said)
+    assert 'skipped 1 maps without a pixel with a true disparity above 0 and below 50: far' in str(said)
     metric.process(None, [sample([[1.]], [[60.]], name='far')])
-    with pytest.raises(UserError, match='none of the 1 maps has a pixel whose true disparity is above 0 and below 50'):
+    with pytest.raises(UserError, match='none of the 1 maps has a pixel with a true disparity above 0 and below 50'):
         metric.evaluate(1)
 
 
@@ -83,7 +83,7 @@ def test_picture_without_left_view_or_truth(tmp_path):
 
 
 @pytest.mark.parametrize('options, message', [
-    (dict(max_disparity=0), 'max_disparity=0 must be above 0'), (dict(pictures=-1), 'pictures=-1 cannot be negative'),
+    (dict(max_disparity=0), 'max_disparity=0 must be above 0'), (dict(pictures=-1), 'pictures=-1 must not be negative'),
     (dict(out_dir=__file__), 'out_dir=.* is a file')])
 def test_bad_arguments(options, message):
     with pytest.raises(UserError, match=message):
@@ -91,7 +91,7 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_samples():
-    with pytest.raises(UserError, match='the pair a comes without a true disparity; the pipeline needs'):
+    with pytest.raises(UserError, match='the pair a has no ground-truth disparity; the pipeline needs'):
         StereoMetric().process(None, [dict(name='a', pred_disparity=dict(data=torch.zeros(1, 2, 2)))])
-    with pytest.raises(UserError, match=r'the prediction for a is of \(2, 2\) pixels, the true disparity of \(3, 2\)'):
+    with pytest.raises(UserError, match=r'the prediction for a has the shape \(2, 2\), the true disparity \(3, 2\)'):
         StereoMetric().process(None, [sample(np.zeros((2, 2)), np.ones((3, 2)))])

@@ -188,7 +188,7 @@ def test_learns_a_shifted_texture(attention):
     (dict(max_disparity=18), 'max_disparity=18 must be a multiple of 4 for BasicAggregation'),
     (dict(max_disparity=24, aggregation={}), 'max_disparity=24 must be a multiple of 16 for HourglassAggregation'),
     (dict(loss_weights=(1., 2.)), r'loss_weights=\(1.0, 2.0\) must be one number for each of the 1 outputs'),
-    (dict(feature_net=dict(stage_blocks=(1, 1, 1))), r'stage_blocks=\(1, 1, 1\) must be 4 numbers of at least 1'),
+    (dict(feature_net=dict(stage_blocks=(1, 1, 1))), r'stage_blocks=\(1, 1, 1\) must be 4 integers of at least 1'),
     (dict(feature_net=dict(attention_stages=(4, ))), 'attention_stages has 4; the stages are 0 to 3'),
     (dict(feature_net=dict(attention=dict(type='mmkcla.EfficientAttention', num_heads=3))),
      'key_channels=64 is not divisible by num_heads=3'),
@@ -202,7 +202,7 @@ def test_bad_inputs():
     model = build(small())
     with pytest.raises(UserError, match=r'pairs of colour images \(B, 2, 3, H, W\), got \(1, 3, 8, 8\)'):
         model(torch.zeros(1, 3, 8, 8))
-    with pytest.raises(UserError, match='the pair a/b.png comes without a disparity to train on'):
+    with pytest.raises(UserError, match='the pair a/b.png has no ground-truth disparity'):
         model(torch.zeros(1, 2, 3, 8, 8), [BaseDataElement(metainfo=dict(left_path='a/b.png'))], mode='loss')
     with pytest.raises(UserError, match="mode='loss' needs a data sample for each of the 1 pairs, got 0"):
         model(torch.zeros(1, 2, 3, 8, 8), mode='loss')

@@ -1,4 +1,4 @@
-"""Stereo depth: PSMNet in compact form, with Efficient Attention in its feature net."""
+"""Stereo models: a compact PSMNet with Efficient Attention in its feature network."""
 from .aggregation import BasicAggregation, HourglassAggregation
 from .cost_volume import concatenation_volume, soft_argmin, upsample_logits
 from .data_preprocessor import StereoDataPreprocessor

@@ -1,4 +1,4 @@
-"""3-D convolutions over the cost volume (PSMNet, arXiv 1803.08669, section 3.4)."""
+"""Cost aggregation by 3-D convolutions (PSMNet, arXiv 1803.08669, section 3.4)."""
 from __future__ import annotations
 
 from typing import ClassVar
@@ -25,9 +25,9 @@ def _output(channels: int) -> nn.Sequential:
 
 
 class _Aggregation(BaseModule):
-    """``forward`` takes a volume ``(B, C, D, H, W)`` and gives a list of logits ``(B, D, H, W)``, the best one last.
+    """``forward`` maps a volume ``(B, C, D, H, W)`` to a list of logits ``(B, D, H, W)``; the last one is the best.
 
-    ``divisor`` is what D, H and W must be divisible by, ``num_outputs`` the length of the list.
+    D, H and W must be divisible by ``divisor``. ``num_outputs`` is the length of the list.
     """
 
     divisor: ClassVar[int] = 1
@@ -40,13 +40,13 @@ class _Aggregation(BaseModule):
 
 @MODELS.register_module()
 class BasicAggregation(_Aggregation):
-    """Residual pairs of 3×3×3 convolutions at the volume's own size.
+    """Residual pairs of 3×3×3 convolutions at the resolution of the volume.
 
     Args:
-        in_channels: of the volume.
-        channels: of the convolutions.
-        pairs: how many residual pairs after the first two convolutions.
-        init_cfg: of mmengine's ``BaseModule``.
+        in_channels: channels of the volume.
+        channels: channels of the convolutions.
+        pairs: number of residual pairs after the first two convolutions.
+        init_cfg: see mmengine's ``BaseModule``.
     """
 
     def __init__(self, in_channels: int, channels: int = 32, pairs: int = 5,
@@ -65,13 +65,13 @@ class BasicAggregation(_Aggregation):
 
 @MODELS.register_module()
 class HourglassAggregation(_Aggregation):
-    """One residual pair, then hourglasses, each followed by an output; an output is added to the one before.
+    """One residual pair, then hourglasses. Each hourglass has an output, which is added to the previous one.
 
     Args:
-        in_channels: of the volume.
-        channels: of the convolutions; twice as many inside the hourglasses.
-        stacks: how many hourglasses; PSMNet has 3.
-        init_cfg: of mmengine's ``BaseModule``.
+        in_channels: channels of the volume.
+        channels: channels of the convolutions; doubled inside the hourglasses.
+        stacks: number of hourglasses; PSMNet has 3.
+        init_cfg: see mmengine's ``BaseModule``.
     """
 
     divisor = 4
@@ -92,14 +92,14 @@ class HourglassAggregation(_Aggregation):
         logits: list[Tensor] = []
         for hourglass, output in zip(self.hourglasses, self.outputs, strict=True):
             x, earlier_down, middle = hourglass(x, down, middle)
-            down = earlier_down if down is None else down  # the first hourglass's goes to all later ones
+            down = earlier_down if down is None else down  # all later hourglasses use the map of the first
             x = x + first
             logits.append(output(x)[:, 0] + (logits[-1] if logits else 0))
         return logits
 
 
 class _Hourglass(nn.Module):
-    """To a quarter of the size and back, with the maps on the way down and up of an earlier one added in."""
+    """Downsample to a quarter and upsample again, adding the intermediate maps of earlier hourglasses."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _Hourglass(nn.Module):
         self.out = _enlargement(2 * channels, channels)
 
     def forward(self, x: Tensor, first_down: Tensor | None, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Gives the result, the map on the way down and that on the way up."""
+        """Return the output and the intermediate maps of the downsampling and upsampling paths."""
         down = self.middle(self.down(x))
         down = F.relu(down if before is None else down + before)
         up = F.relu(self.up(self.bottom(down)) + (down if first_down is None else first_down))

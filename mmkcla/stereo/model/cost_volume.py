@@ -1,4 +1,4 @@
-"""From the features of two views to a disparity map: the volume of both, and the expectation over its planes."""
+"""Cost volume of two feature maps, and disparity regression from its aggregated logits."""
 from __future__ import annotations
 
 import torch
@@ -7,19 +7,19 @@ from torch import Tensor
 
 
 def concatenation_volume(left: Tensor, right: Tensor, planes: int) -> Tensor:
-    """Features of both views, the right one's shifted by every disparity (PSMNet, arXiv 1803.08669, section 3.3).
+    """Concatenate left features with right features shifted by each disparity (PSMNet, arXiv 1803.08669, section 3.3).
 
-    At plane d and column x: ``left(x)`` above ``right(x − d)``; zeros where x < d, outside of the right view.
+    Plane d and column x hold ``left(x)`` and ``right(x − d)``, or zeros if x < d (outside the right view).
 
     Args:
         left, right: ``(B, C, H, W)``.
-        planes: how many disparities, from 0 on, in pixels of these maps.
+        planes: number of disparities, starting at 0, in pixels of these maps.
 
     Returns:
         ``(B, 2C, planes, H, W)``.
     """
     width = left.shape[-1]
-    # window number i of the padded rows begins i columns from the left: a view, copied once by the flip
+    # window i of the padded rows starts at column i: a view, copied only once by the flip
     windows = F.pad(right, (planes - 1, 0)).unfold(-1, width, 1)
     shifted = windows.flip(3).transpose(2, 3)
     columns = torch.arange(width, device=left.device)
@@ -28,15 +28,15 @@ def concatenation_volume(left: Tensor, right: Tensor, planes: int) -> Tensor:
 
 
 def upsample_logits(logits: Tensor, factor: int) -> Tensor:
-    """Trilinear enlargement in which plane k is disparity ``factor·k`` and column x is pixel ``factor·x``, exactly.
+    """Trilinear upsampling in which plane k maps exactly to disparity ``factor·k`` and column x to pixel ``factor·x``.
 
-    A stride-2 convolution of odd kernel is centred on every other pixel, and the volume's plane k is a shift by
-    ``factor·k`` pixels; so neither of torch's two ways to align does. Beyond the last plane, row and column their
-    values go on.
+    A stride-2 convolution with an odd kernel is centred on every other pixel, and plane k of the volume is a shift by
+    ``factor·k`` pixels. Neither value of torch's ``align_corners`` matches this. Values beyond the last plane, row and
+    column are replicated.
 
     Args:
         logits: ``(B, D, H, W)``.
-        factor: whole number.
+        factor: integer upsampling factor.
 
     Returns:
         ``(B, factor·D, factor·H, factor·W)``.
@@ -48,15 +48,15 @@ def upsample_logits(logits: Tensor, factor: int) -> Tensor:
 
 
 def soft_argmin(logits: Tensor) -> Tensor:
-    """The expectation of the disparity under a softmax over the planes, in float32 at least (section 3.5).
+    """Expected disparity under a softmax over the planes, computed at least in float32 (section 3.5).
 
     Args:
-        logits: ``(B, D, H, W)``: minus the cost of each disparity.
+        logits: ``(B, D, H, W)``, the negative cost of each disparity.
 
     Returns:
         ``(B, H, W)``, from 0 to D − 1.
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     disparities = torch.arange(logits.shape[1], device=logits.device, dtype=dtype)
-    with torch.autocast(logits.device.type, enabled=False):  # a half holds 191 pixels only to an eighth
+    with torch.autocast(logits.device.type, enabled=False):  # half precision resolves 191 pixels only to 1/8
         return torch.einsum('bdhw,d->bhw', logits.softmax(1, dtype=dtype), disparities)

@@ -1,4 +1,4 @@
-"""PSMNet (Chang and Chen), arXiv 1803.08669, with Efficient Attention (arXiv 1812.01243) where the config wants it."""
+"""PSMNet (Chang and Chen, arXiv 1803.08669) with optional Efficient Attention (arXiv 1812.01243)."""
 from __future__ import annotations
 
 import logging
@@ -22,23 +22,24 @@ Samples = Sequence[BaseDataElement]
 
 @MODELS.register_module()
 class EAPSMNet(BaseModel):
-    """Disparity from a rectified pair: shared features, concatenation volume, 3-D convolutions, soft-argmin.
+    """Disparity of a rectified pair: shared features, concatenation volume, 3-D convolutions and soft-argmin.
 
-    Any image size: it is padded inside, below and on the right, and the result is cut back. The loss of an output is
-    the smooth L1 of its error in pixels, averaged over the batch's valid pixels, 0 < d < ``max_disparity``.
+    Images of any size are padded internally at the bottom and right, and the result is cropped. The loss of each output
+    is the smooth L1 of its error in pixels, averaged over the valid pixels of the batch, 0 < d < ``max_disparity``.
 
     Args:
-        max_disparity: disparities from 0 up to it, exclusive, in pixels; divisible by 4, with hourglasses by 16.
-        feature_net: of :class:`StereoFeatureNet` (``attention=`` goes here).
-        aggregation: of :class:`HourglassAggregation`, or another ``type``, as ``'mmkcla.BasicAggregation'``.
-        loss_weights: one for each output of the aggregation, or None: PSMNet's published 0.5, 0.7 and 1 for three
-            outputs, 1 for one.
+        max_disparity: exclusive upper bound of the disparities, in pixels; divisible by 4, with hourglasses by 16.
+        feature_net: arguments of :class:`StereoFeatureNet` (including ``attention``).
+        aggregation: arguments of :class:`HourglassAggregation`, or of another ``type`` such as
+            ``'mmkcla.BasicAggregation'``.
+        loss_weights: one weight per output of the aggregation. None: the published 0.5, 0.7 and 1 of PSMNet for three
+            outputs, 1 for one output.
         data_preprocessor: usually a ``StereoDataPreprocessor``.
-        init_cfg: of mmengine's ``BaseModel``.
+        init_cfg: see mmengine's ``BaseModel``.
 
     Raises:
-        UserError: for a disparity range or weights that do not fit; in ``forward`` for inputs of another shape, and
-            for samples without ground truth where it is needed.
+        UserError: for an invalid disparity range or loss weights; in ``forward`` for inputs with another shape, and
+            for samples without the required ground truth.
     """
 
     def __init__(self, max_disparity: int = 192, feature_net: dict | None = None, aggregation: dict | None = None,
@@ -62,18 +63,18 @@ class EAPSMNet(BaseModel):
         self.loss_weights = tuple(loss_weights)
 
     def forward(self, inputs: Tensor, data_samples: Samples | None = None, mode: str = 'tensor') -> Any:
-        """One of mmengine's three modes.
+        """Run the model in one of mmengine's three modes.
 
         Args:
             inputs: ``(B, 2, 3, H, W)``, left and right, normalised.
-            data_samples: B of them. ``'loss'`` reads ``gt_disparity`` (``PixelData``, ``(1, h, w)``, in pixels; 0, NaN
-                or infinite where unknown), ``'predict'`` the metainfo ``img_shape``.
-            mode: ``'tensor'``: disparities ``(B, H, W)``, in pixels; ``'predict'``: the samples with
-                ``pred_disparity``, ``(1, h, w)``; ``'loss'``: a dict with ``loss_disparity_<n>`` of each output, and
-                the last one's end-point error ``epe`` for the log.
+            data_samples: B samples. ``'loss'`` reads ``gt_disparity`` (``PixelData``, ``(1, h, w)``, in pixels; 0, NaN
+                or infinity means unknown), ``'predict'`` reads ``img_shape`` from the metainfo.
+            mode: ``'tensor'``: returns disparities ``(B, H, W)`` in pixels; ``'predict'``: returns the samples with
+                ``pred_disparity`` ``(1, h, w)``; ``'loss'``: returns a dict with ``loss_disparity_<n>`` for each output
+                and the end-point error ``epe`` of the last output for the log.
         """
         if inputs.dim() != 5 or inputs.shape[1:3] != (2, 3):
-            raise UserError(f'EAPSMNet takes pairs of colour images (B, 2, 3, H, W), got {tuple(inputs.shape)}')
+            raise UserError(f'EAPSMNet needs pairs of colour images (B, 2, 3, H, W), got {tuple(inputs.shape)}')
         if mode == 'tensor':
             return self.disparities(inputs)[-1]
         if mode == 'predict':
@@ -83,7 +84,7 @@ class EAPSMNet(BaseModel):
         raise UserError(f'EAPSMNet: mode={mode!r} is unknown; choose one of: tensor, predict, loss')
 
     def disparities(self, inputs: Tensor) -> list[Tensor]:
-        """A map ``(B, H, W)`` in pixels of each output in training, of the last one otherwise."""
+        """Compute the disparities ``(B, H, W)`` in pixels: of all outputs in training mode, else of the last one."""
         height, width = inputs.shape[-2:]
         views = F.pad(inputs.flatten(0, 1), (0, -width % self.divisor, 0, -height % self.divisor))
         left, right = self.feature_net(views).unflatten(0, (-1, 2)).unbind(1)
@@ -108,7 +109,7 @@ class EAPSMNet(BaseModel):
         outputs = self.disparities(inputs)
         count = valid.sum()
         if not count:
-            print_log(f'EAPSMNet: no disparity between 0 and {self.max_disparity} in this batch; it teaches nothing: '
+            print_log(f'EAPSMNet: no disparity between 0 and {self.max_disparity} in this batch; its loss is 0: '
                       + ', '.join(str(sample.metainfo.get('left_path', '')) for sample in data_samples),
                       logger='current', level=logging.WARNING)
         pixels = count.clamp(min=1)
@@ -116,13 +117,13 @@ class EAPSMNet(BaseModel):
         for number, (disparity, weight) in enumerate(zip(outputs, self.loss_weights, strict=True)):
             total = F.smooth_l1_loss(disparity[valid], truth[valid], reduction='sum')
             losses[f'loss_disparity_{number}'] = weight * total / pixels
-        losses['epe'] = (outputs[-1].detach()[valid] - truth[valid]).abs().sum() / count  # NaN of none
+        losses['epe'] = (outputs[-1].detach()[valid] - truth[valid]).abs().sum() / count  # NaN without valid pixels
         return losses
 
     @staticmethod
     def _truth(sample: BaseDataElement, size: Sequence[int]) -> Tensor:
         if 'gt_disparity' not in sample:
-            raise UserError(f'EAPSMNet: the pair {sample.metainfo.get("left_path", "")} comes without a disparity to '
-                            'train on; the pipeline needs mmkcla.LoadDisparity, and the data set a disparity of it')
+            raise UserError(f'EAPSMNet: the pair {sample.metainfo.get("left_path", "")} has no ground-truth disparity; '
+                            'the pipeline needs mmkcla.LoadDisparity, and the data set a disparity file for it')
         truth = sample.gt_disparity.data[0]
         return F.pad(truth, (0, size[1] - truth.shape[1], 0, size[0] - truth.shape[0]))

@@ -1,4 +1,4 @@
-"""The feature net that both views share."""
+"""Feature network shared by both views."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -14,34 +14,35 @@ from ...errors import UserError
 from ...registry import MODELS
 
 _BN = dict(type='BN')
-STRIDES = (1, 2, 1, 1)  # of the stages, after a stem of stride 2
+STRIDES = (1, 2, 1, 1)  # of the stages, after a stem with stride 2
 STRIDE = 4
 
 
 @MODELS.register_module()
 class StereoFeatureNet(BaseModule):
-    """Three 3×3 convolutions, four stages of residual blocks, spatial pyramid pooling (PSMNet, table 1).
+    """Three 3×3 convolutions, four stages of residual blocks, and spatial pyramid pooling (PSMNet, table 1).
 
-    The maps are a quarter of the image's size, all four stages' but the first. Averages over windows of ``pool_sizes``,
-    each reduced by a 1×1 convolution and enlarged again, stand beside the maps of stages 1 and 3 (counted from 0); two
-    convolutions fuse them. The windows are cut to the map where it is smaller. PSMNet's blocks end without a ReLU and
-    dilate both their convolutions; mmcv's, which are used here, end with one and dilate the first.
+    All stages except the first compute maps at a quarter of the image size. The pyramid averages the last map over
+    windows of ``pool_sizes``, reduces each result by a 1×1 convolution and upsamples it. The results are concatenated
+    with the maps of stages 1 and 3 (counted from 0) and fused by two convolutions. Windows larger than the map are cut
+    to its size. PSMNet's blocks have no final ReLU and dilate both convolutions; the blocks of mmcv used here have one
+    and dilate the first convolution only.
 
     Args:
-        stem_channels: of the first convolutions.
-        stage_channels, stage_blocks, stage_dilations: of the four stages.
-        pool_sizes: sides of the windows, in pixels of a quarter-size map.
-        pool_channels: of each of the pyramid's branches.
-        fusion_channels: between the two last convolutions.
-        out_channels: of the result.
-        attention: an attention over positions, as ``dict(type='mmkcla.EfficientAttention', num_heads=1)``;
-            ``in_channels`` is filled in. None: PSMNet's own net.
-        attention_stages: after which stages it stands, each with weights of its own. The last by default: the place
-            is ours.
-        init_cfg: of mmengine's ``BaseModule``.
+        stem_channels: channels of the first convolutions.
+        stage_channels, stage_blocks, stage_dilations: channels, number of blocks and dilation of the four stages.
+        pool_sizes: window sizes in pixels of a quarter-size map.
+        pool_channels: channels of each branch of the pyramid.
+        fusion_channels: channels between the last two convolutions.
+        out_channels: channels of the output.
+        attention: spatial attention, for example ``dict(type='mmkcla.EfficientAttention', num_heads=1)``;
+            ``in_channels`` is set automatically. None: the plain network of PSMNet.
+        attention_stages: stages followed by an attention, each with its own weights. The default, the last stage, is
+            our choice.
+        init_cfg: see mmengine's ``BaseModule``.
 
     Raises:
-        UserError: for other than four stages, or a stage to attend to that there is not.
+        UserError: if there are not four stages, or for an unknown attention stage.
     """
 
     def __init__(self, stem_channels: int = 32, stage_channels: Sequence[int] = (32, 64, 128, 128),
@@ -53,9 +54,9 @@ class StereoFeatureNet(BaseModule):
         for name, values in (('stage_channels', stage_channels), ('stage_blocks', stage_blocks),
                              ('stage_dilations', stage_dilations)):
             if len(values) != len(STRIDES) or not all(isinstance(value, int) and value > 0 for value in values):
-                raise UserError(f'StereoFeatureNet: {name}={values} must be {len(STRIDES)} numbers of at least 1')
+                raise UserError(f'StereoFeatureNet: {name}={values} must be {len(STRIDES)} integers of at least 1')
         if attention is not None and not (isinstance(attention, Mapping) and 'type' in attention):
-            raise UserError(f'StereoFeatureNet: attention={attention!r} must be a dict with a type, as in '
+            raise UserError(f'StereoFeatureNet: attention={attention!r} must be a dict with a type, for example '
                             'dict(type=\'mmkcla.EfficientAttention\')')
         if unknown := [stage for stage in attention_stages if stage not in range(len(STRIDES))]:
             raise UserError(f'StereoFeatureNet: attention_stages has {unknown[0]!r}; the stages are 0 to '
@@ -69,7 +70,7 @@ class StereoFeatureNet(BaseModule):
             make_res_layer(BasicBlock, width_in, width, blocks, stride, dilation)
             for width_in, width, blocks, stride, dilation in zip(widths, widths[1:], stage_blocks, STRIDES,
                                                                  stage_dilations, strict=False))
-        # mmengine's own dict and list: they pass init_weights on, so that an attention draws its own start
+        # mmengine's containers propagate init_weights, so the attentions initialise themselves
         self.attentions = ModuleDict({} if attention is None else {
             str(stage): MODELS.build({**attention, 'in_channels': stage_channels[stage]})
             for stage in sorted(set(attention_stages))})
@@ -81,7 +82,7 @@ class StereoFeatureNet(BaseModule):
             nn.Conv2d(fusion_channels, out_channels, 1, bias=False))
 
     def forward(self, images: Tensor) -> Tensor:
-        """``(B, 3, H, W)``, sides divisible by 4, to ``(B, out_channels, H/4, W/4)``."""
+        """Compute features ``(B, out_channels, H/4, W/4)`` of images ``(B, 3, H, W)``; H and W divisible by 4."""
         x = self.stem(images)
         maps = []
         for number, stage in enumerate(self.stages):
@@ -96,6 +97,6 @@ class StereoFeatureNet(BaseModule):
 
     @staticmethod
     def _average(x: Tensor, side: int) -> Tensor:
-        """Means over windows; those at the lower and right border may be smaller, so that no pixel is left out."""
+        """Average over windows. Windows at the bottom and right border may be smaller, so all pixels are used."""
         window = (min(side, x.shape[2]), min(side, x.shape[3]))
         return F.avg_pool2d(x, window, window, ceil_mode=True, count_include_pad=False)
