@@ -1,1 +1,1 @@
-"""Helpers that any part may use; they import nothing else of this package but the error class."""
+"""Helpers for all parts of the package. They import only the error class from it."""

@@ -1,4 +1,4 @@
-"""Figures without a display, written atomically."""
+"""Matplotlib figures without a display, written atomically."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float, **options: Any) -> Figure:
-    """A figure in inches with a canvas of its own: no display, and pyplot's state stays untouched.
+    """Create a figure with its own canvas. It needs no display and does not change pyplot's state.
 
     Args:
         width, height: in inches.
-        options: of matplotlib's ``Figure``; ``layout='constrained'`` by default.
+        options: passed to matplotlib's ``Figure``; ``layout`` defaults to ``'constrained'``.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -25,11 +25,11 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
 
 
 def write_figure(path: str | Path, figure: Figure, dpi: int = 100) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG, atomically."""
     with whole_file(path) as file:
         figure.savefig(file, format='png', dpi=dpi)
 
 
 def sparse_ticks(count: int, most: int = 12) -> list[int]:
-    """Positions of at most ``most`` ticks among ``count`` cells: the first, and every n-th."""
+    """Positions of at most ``most`` ticks for ``count`` cells: the first and every n-th one."""
     return list(range(0, count, -(-count // most)))

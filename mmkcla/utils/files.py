@@ -1,4 +1,4 @@
-"""Files and folders: atomic writing, JSON, hashes, a lock, and folders that are written once."""
+"""Files and folders: atomic writing, JSON, hashes, locks, and checks of generated folders."""
 from __future__ import annotations
 
 import contextlib
@@ -19,19 +19,20 @@ from ..errors import UserError
 from .ranks import rank
 
 PART_SUFFIX = '.part'
-_BESIDE = '.mmkcla-old'  # ending of a folder's name while its replacement takes its place
+_OLD_SUFFIX = '.mmkcla-old'  # of a folder while it is being replaced
 
 
 @contextmanager
 def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
-    """Yield an open file that takes the place of ``target`` when the block ends, and vanishes when the block raises.
+    """Write a file atomically: yield an open file that replaces ``target`` when the block ends without an error.
 
-    It is written beside ``target``, flushed to the disk and renamed, so a reader (or a crash) sees the old file or the
-    new one, never a part. Missing parents are made; a link at ``target`` is followed.
+    The data is written to a temporary file in the same folder, flushed to disk and renamed. Readers see the old file
+    or the new one, never a partial file, even after a crash. If the block raises, the temporary file is deleted.
+    Missing parent folders are created. A symbolic link at ``target`` is followed.
 
     Args:
         target: the file to write.
-        mode: ``'wb'``, or ``'w'`` for UTF-8 text with line ends as written.
+        mode: ``'wb'``, or ``'w'`` for UTF-8 text without newline translation.
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
 
 
 def _file_mode(target: Path) -> int:
-    """The mode of the file that is replaced, or what ``open`` would give a new one (mkstemp's is 0600)."""
+    """Mode of the existing file, or the default mode of new files (mkstemp uses 0600)."""
     if target.exists():
         return target.stat().st_mode & 0o777
     umask = os.umask(0)
@@ -60,7 +61,8 @@ def _file_mode(target: Path) -> int:
 
 
 def write_json(target: str | os.PathLike, value: Any) -> None:
-    """Write ``value`` as JSON, whole; numbers of numpy or torch become plain ones, NaN and infinities null."""
+    """Write ``value`` as JSON, atomically. NumPy and torch numbers become plain numbers; NaN and infinity become null.
+    """
     with whole_file(target, 'w') as file:
         json.dump(_plain(value), file, indent=1, allow_nan=False)
         file.write('\n')
@@ -81,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, 'rb') as file:
         while part := file.read(1 << 20):
@@ -91,24 +93,24 @@ def sha256_of(path: str | os.PathLike) -> str:
 
 @contextmanager
 def whole_folder(target: str | os.PathLike, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty folder that becomes ``target`` when the block ends, and is deleted when the block raises.
+    """Write a folder atomically: yield an empty folder that is renamed to ``target`` when the block ends.
 
-    The work is done in a hidden folder beside ``target`` (same file system, so the last step is a rename); missing
-    parents are made. A link at ``target`` is followed.
+    The temporary folder is hidden and lies next to ``target`` on the same file system. It is deleted if the block
+    raises. Missing parent folders are created. A symbolic link at ``target`` is followed.
 
     Args:
-        target: the folder to write; absent or empty, unless ``replace``.
-        replace: as of :func:`publish_folder`.
+        target: the folder to write; missing or empty, unless ``replace``.
+        replace: see :func:`publish_folder`.
 
     Raises:
-        OSError: the folder cannot be written, or ``target`` is not empty and ``replace`` is False.
+        OSError: if the folder cannot be written, or ``target`` is not empty and ``replace`` is False.
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
     new = work / 'new'
     try:
-        new.mkdir()  # not `work` itself: mkdtemp's 0700 would stay on the result
+        new.mkdir()  # not `work` itself, which has mkdtemp's mode 0700
         yield new
         publish_folder(new, target, replace)
     finally:
@@ -120,18 +122,18 @@ def publish_folder(new: Path, target: Path, replace: bool = False) -> None:
 
     Args:
         new: a complete folder on the same file system.
-        target: absent or empty, unless ``replace``.
-        replace: set aside a folder that is there, and delete it once the new one is in its place.
+        target: missing or empty, unless ``replace``.
+        replace: move an existing folder aside, and delete it after the rename.
 
     Raises:
-        OSError: it cannot be renamed, or ``target`` is not empty and ``replace`` is False.
+        OSError: if it cannot be renamed, or ``target`` is not empty and ``replace`` is False.
     """
-    old = target.with_name(f'.{target.name}{_BESIDE}')
+    old = target.with_name(f'.{target.name}{_OLD_SUFFIX}')
     if replace and target.exists():
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
     elif target.exists():
-        target.rmdir()  # refuses a folder that is not empty, also one filled meanwhile
+        target.rmdir()  # fails if the folder is not empty, even if it was filled in the meantime
     try:
         new.rename(target)
     except OSError:
@@ -143,20 +145,21 @@ def publish_folder(new: Path, target: Path, replace: bool = False) -> None:
 
 def already_there(folder: Path, what: str, read: Callable[[Path], tuple[Mapping[str, Any], Mapping[str, int | None]]],
                   parameters: Mapping[str, Any], overwrite: bool, ignored: Collection[str] = ()) -> bool:
-    """Whether ``folder`` holds what a generator with these ``parameters`` would write; False if it may be written.
+    """Return whether ``folder`` already contains the output for ``parameters``; False if it can be written.
 
     Args:
-        folder: to look into.
-        what: for messages, as ``'coins data set'``.
-        read: reads the folder's record: the parameters it was written with, and its files by their relative names, with
-            their sizes in bytes where known. Any ``LookupError``, ``TypeError``, ``ValueError``, ``AttributeError`` or
-            ``FileNotFoundError`` means that the folder is something else.
-        parameters: those asked for. A callable is called only if all others agree: a digest of the source's files.
+        folder: the folder to check.
+        what: name of the output in messages, for example ``'coins data set'``.
+        read: reads the record in the folder: the parameters it was written with, and its files by relative name, with
+            their sizes in bytes if known. A ``LookupError``, ``TypeError``, ``ValueError``, ``AttributeError`` or
+            ``FileNotFoundError`` means that the folder contains something else.
+        parameters: the requested parameters. A callable (a digest of the source files) is only called if all other
+            parameters match.
         overwrite: whether the folder may be replaced.
-        ignored: names of files that may lie in it.
+        ignored: names of other files allowed in the folder.
 
     Raises:
-        UserError: the folder holds something that must not be lost without ``overwrite``, or is damaged.
+        UserError: if the folder contains files that must not be lost, or is damaged.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
@@ -175,24 +178,24 @@ def already_there(folder: Path, what: str, read: Callable[[Path], tuple[Mapping[
             raise UserError(f'{folder / foreign[0]} is not part of the {what} and would be lost; move it, or choose '
                             'another folder')
         return False
-    differences = ', '.join(f'{key} {_short(written.get(key))} (asked: {_short(value)})'
+    differences = ', '.join(f'{key} {_short(written.get(key))} (requested: {_short(value)})'
                             for key, value in parameters.items() if not callable(value) and written.get(key) != value)
     if not differences:
         differences = ', '.join(f'other files in the {key}' for key, value in parameters.items()
                                 if callable(value) and written.get(key) != value())
     if differences:
-        raise UserError(f'{folder} was written with {differences}; choose another folder, or --overwrite')
+        raise UserError(f'{folder} was written with {differences}; choose another folder, or use --overwrite')
     for name, size in expected.items():
         if name not in present:
             raise UserError(f'{folder} is damaged: {name} is missing; write it again with --overwrite')
         if size is not None and present[name] != size:
-            raise UserError(f'{folder} is damaged: {name} has {present[name]} bytes in place of {size}; write it again '
+            raise UserError(f'{folder} is damaged: {name} has {present[name]} bytes instead of {size}; write it again '
                             'with --overwrite')
     return True
 
 
 def _short(value: Any) -> str:
-    """A parameter for people: digests cut to what distinguishes them."""
+    """Format a parameter for messages; digests are shortened."""
     if isinstance(value, Mapping):
         return ' '.join(f'{key}={_short(item)}' for key, item in value.items())
     return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
@@ -200,12 +203,12 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
-    """Hold ``work_dir`` for this training while the block runs; a process that dies releases it.
+    """Lock ``work_dir`` for this training while the block runs. The lock is released if the process dies.
 
-    Does nothing on ranks but the first, and on file systems without locks.
+    Does nothing on ranks other than 0, and on file systems without locks.
 
     Raises:
-        UserError: another process holds it.
+        UserError: if another process holds the lock.
     """
     if rank() != 0:
         yield
@@ -214,7 +217,7 @@ def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
     work_dir.mkdir(parents=True, exist_ok=True)
     owner = work_dir / '.training'
     with exclusive(work_dir / '.training.lock', lambda: UserError(
-            f'process {_owner(owner)} is training in {work_dir}; wait for its end, stop it, or choose another '
+            f'process {_owner(owner)} is training in {work_dir}; wait until it ends, stop it, or choose another '
             '--work-dir')):
         owner.write_text(f'{os.getpid()}\n', encoding='utf-8')
         yield
@@ -222,7 +225,7 @@ def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def exclusive(lock: Path, busy: Callable[[], Exception]) -> Iterator[None]:
-    """Hold a lock file while the block runs, without waiting; raises ``busy()`` if another process holds it."""
+    """Hold a lock file while the block runs. Raises ``busy()`` at once if another process holds it."""
     held = FileLock(lock, timeout=0)
     with contextlib.ExitStack() as stack:
         try:

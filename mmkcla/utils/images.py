@@ -1,14 +1,14 @@
-"""Image files: suffixes, EXIF orientation, and files that are cut off."""
+"""Image files: suffixes, EXIF orientation and truncated files."""
 from __future__ import annotations
 
 import numpy as np
 from PIL import Image
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff', '.ppm')
-FORMATS = ('JPEG', 'PNG', 'BMP', 'WEBP', 'TIFF', 'PPM')  # Pillow's names of the same
+FORMATS = ('JPEG', 'PNG', 'BMP', 'WEBP', 'TIFF', 'PPM')  # Pillow's names of these formats
 
 ORIENTATION = 0x0112  # the EXIF tag
-# what turns the stored picture upright, by the value of the tag
+# transpose that makes the stored picture upright, by the value of the tag
 UPRIGHT = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
            5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
            8: Image.Transpose.ROTATE_90}
@@ -20,17 +20,17 @@ _NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # JPEG markers without a segment
 
 
 def turn(picture: Image.Image) -> Image.Transpose | None:
-    """What turns a picture, as Pillow decodes it, upright by its EXIF orientation; None if it is upright."""
-    if picture.format == 'TIFF':  # Pillow turns it when it decodes, and reports the upright size before
+    """Transpose that makes a picture decoded by Pillow upright, from its EXIF orientation; None if it is upright."""
+    if picture.format == 'TIFF':  # Pillow rotates TIFF while decoding and reports the upright size
         return None
     return stored_turn(picture)
 
 
 def stored_turn(picture: Image.Image) -> Image.Transpose | None:
-    """What turns the stored pixels upright, whatever decodes them."""
+    """Transpose that makes the stored pixels upright, independent of the decoder; None if they are upright."""
     try:
         return UPRIGHT.get(picture.getexif().get(ORIENTATION, 1))
-    except Exception:  # damaged EXIF data say nothing about the pixels
+    except Exception:  # damaged EXIF data does not mean damaged pixels
         return None
 
 
@@ -41,7 +41,7 @@ def upright_size(picture: Image.Image) -> tuple[int, int]:
 
 
 def upright(picture: Image.Image) -> Image.Image:
-    """The picture with its EXIF orientation applied; ``format`` is kept."""
+    """Apply the EXIF orientation of a picture; ``format`` is preserved."""
     method = turn(picture)
     if method is None:
         return picture
@@ -51,7 +51,7 @@ def upright(picture: Image.Image) -> Image.Image:
 
 
 def turn_array(pixels: np.ndarray, method: Image.Transpose) -> np.ndarray:
-    """What Pillow's ``transpose`` does, for pixels ``(H, W, …)``."""
+    """Apply Pillow's ``transpose`` to an array ``(H, W, …)``."""
     if method in _QUARTERS:
         turned = np.rot90(pixels, _QUARTERS[method])
     elif method in (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM):
@@ -62,7 +62,7 @@ def turn_array(pixels: np.ndarray, method: Image.Transpose) -> np.ndarray:
 
 
 def image_problem(data: bytes) -> str | None:
-    """What is wrong with the bytes of an image file as far as they tell by themselves; None if nothing is."""
+    """Describe an obvious problem with the bytes of an image file without decoding it; None if there is none."""
     data = bytes(data)
     if not data:
         return 'the file is empty'
@@ -71,20 +71,21 @@ def image_problem(data: bytes) -> str | None:
     if data.lstrip()[:1] == b'<' and b'<svg' not in data[:1000] and b'<html' in data[:1000].lower():
         return 'it is a web page, not an image'
     if data.startswith(_JPEG) and data.rfind(b'\xff\xd9') < _scan_start(data):
-        return f'the JPEG is cut off (no end marker in its {len(data)} bytes)'
+        return f'the JPEG is truncated (no end marker in its {len(data)} bytes)'
     if data.startswith(_PNG) and data.rfind(_PNG_END) < 0:
-        return f'the PNG is cut off (no end chunk in its {len(data)} bytes)'
+        return f'the PNG is truncated (no end chunk in its {len(data)} bytes)'
     if data[:4] == b'RIFF' and data[8:12] == b'WEBP' and int.from_bytes(data[4:8], 'little') + 8 > len(data):
-        return f'the WebP is cut off ({len(data)} of {int.from_bytes(data[4:8], "little") + 8} bytes)'
+        return f'the WebP is truncated ({len(data)} of {int.from_bytes(data[4:8], "little") + 8} bytes)'
     return None
 
 
 def _scan_start(data: bytes) -> int:
-    """Where a JPEG's own image data starts; a thumbnail in its head has an end marker, too. Its length if nowhere."""
+    """Offset of the image data of a JPEG, or its length if there is none. An embedded thumbnail has its own end marker.
+    """
     at = 2
     while at + 4 <= len(data):
         if data[at] != 0xFF:
-            return at  # not a marker: let the decoder judge
+            return at  # not a marker: leave it to the decoder
         marker = data[at + 1]
         if marker == 0xFF:  # padding
             at += 1

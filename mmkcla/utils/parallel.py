@@ -1,4 +1,4 @@
-"""The same work on many files: threads, in order, with a progress bar."""
+"""Process many files in threads, in order, with a progress bar."""
 from __future__ import annotations
 
 import os
@@ -11,22 +11,22 @@ from tqdm import tqdm
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def run_parallel(work: Callable[[Any], Any], items: Sequence[Any], workers: int | None = None,
                  progress: bool | None = None, title: str = '') -> list[Any]:
-    """``[work(item) for item in items]`` on several threads (decoding and hashing run outside Python's lock).
+    """``[work(item) for item in items]`` on several threads (decoding and hashing release the GIL).
 
-    At the first error the items not yet begun are dropped, those at work are awaited, and the error is raised.
+    At the first error, pending items are cancelled, running items finish, and the error is raised.
 
     Args:
-        work: called once an item.
-        items: in the order of the result.
-        workers: threads; None: one a processor.
-        progress: show a bar on stderr; None: if that is a terminal.
-        title: of the bar.
+        work: called once per item.
+        items: the items, in the order of the results.
+        workers: number of threads; None: one per processor.
+        progress: show a progress bar on stderr; None: only if it is a terminal.
+        title: title of the progress bar.
     """
     show = sys.stderr.isatty() if progress is None else progress
     pool = ThreadPoolExecutor(max(1, workers or processors()))

@@ -1,11 +1,13 @@
-"""Which of several processes this is."""
+"""Rank of the process in distributed training."""
 import os
 import sys
 
 
 def rank() -> int:
-    """0 for the only or first process of a training; by torch's process group, before there is one by the launchers'
-    words."""
+    """Rank of this process; 0 without distributed training.
+
+    Uses torch's process group, or the environment variables of the launcher if the group is not initialised.
+    """
     distributed = sys.modules.get('torch.distributed')
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank()

@@ -1,4 +1,4 @@
-"""Tables as CSV and Markdown, each file written atomically."""
+"""CSV files, written atomically, and Markdown tables."""
 from __future__ import annotations
 
 import csv
@@ -11,13 +11,13 @@ from .files import whole_file
 
 def write_csv(path: str | Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str],
               digits: int | None = 6) -> None:
-    """Write rows as CSV; None and what a row lacks stay empty.
+    """Write rows as CSV. None and missing values become empty cells.
 
     Args:
         path: the file.
-        rows: a mapping from column to value each.
-        columns: in this order.
-        digits: significant digits of floats; None writes them in full.
+        rows: mappings from column to value.
+        columns: names of the columns, in order.
+        digits: significant digits of floats; None: all digits.
     """
     with whole_file(path, 'w') as file:
         table = csv.writer(file, lineterminator='\n')
@@ -33,6 +33,6 @@ def _cell(value: Any, digits: int | None) -> Any:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     return ['| ' + ' | '.join(header) + ' |', '|' + ' --- |' * len(header),
             *('| ' + ' | '.join(map(str, row)) + ' |' for row in rows)]

@@ -109,7 +109,7 @@ def test_an_unreadable_image_stops_the_training_by_name(tmp_path, capsys) -> Non
     image.write_bytes(image.read_bytes()[:200])
     config = write_detector(tmp_path / 'tiny_broken.py', root, more='train_dataloader.update(num_workers=1)\n')
     assert error_of(capsys, 'train', config, '--work-dir', tmp_path / 'w') == \
-        f'cannot read the image {image}: the JPEG is cut off (no end marker in its 200 bytes)'
+        f'cannot read the image {image}: the JPEG is truncated (no end marker in its 200 bytes)'
 
 
 def test_data_are_checked_before_the_start(trained, tmp_path, capsys) -> None:
@@ -227,7 +227,7 @@ def test_inference_on_odd_images_and_a_broken_one(trained, odd_images, tmp_path,
     assert main(['infer', str(trained.config), str(trained.checkpoint), str(odd_images), '--batch-size', '3',
                  '--out-dir', str(tmp_path / 'out'), '--score-thr', '0.05', '--device', 'cpu']) == 1
     shown = capsys.readouterr()
-    assert f'error: cannot read the image {broken}: the JPEG is cut off (no end marker in its 100 bytes)' in shown.err
+    assert f'error: cannot read the image {broken}: the JPEG is truncated (no end marker in its 100 bytes)' in shown.err
     assert shown.err.rstrip().endswith(f'error: 1 of 8 images could not be read: {broken}')
     result = json.loads((tmp_path / 'out' / 'predictions.json').read_text())
     assert result['classes'] == ['blue', 'green']

@@ -122,7 +122,7 @@ def test_every_kind_of_file_and_two_broken_ones(model, tmp_path, capsys):
     assert main(['infer', *model, str(tmp_path / 'in'), '--out-dir', str(out), '--slide', '32', '--stride', '20',
                  '--batch-size', '5']) == 1
     shown = capsys.readouterr().err
-    for line in (f'cannot read the image {tmp_path}/in/cut.png: the PNG is cut off',
+    for line in (f'cannot read the image {tmp_path}/in/cut.png: the PNG is truncated',
                  f'cannot read the image {tmp_path}/in/float.tif: cv2 cannot decode it',
                  f'2 of {len(truths) + 2} images could not be read'):
         assert f'error: {line}' in shown

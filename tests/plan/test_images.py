@@ -44,7 +44,7 @@ def test_formats_sizes_and_damage(folder):
         'turned.jpg': (1, 8)}
     assert (files['turned.jpg'].width, files['turned.jpg'].height) == (6, 8)  # upright
     assert (files['grey.png'].width, files['grey.png'].height) == (8, 6)
-    assert 'cut off' in files['cut.png'].problem
+    assert 'truncated' in files['cut.png'].problem
     problems = {str(problem): problem.fatal for problem in file_problems(list(files.values()), folder)}
     assert [fatal for line, fatal in problems.items() if line.startswith('unreadable images: 1 (cut.png (')] == [True]
     assert [line for line, fatal in problems.items() if not fatal] == [

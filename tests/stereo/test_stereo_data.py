@@ -227,7 +227,7 @@ def test_motorcycle_is_written_once_and_read(tmp_path):
     assert 'already there' in convert(out, scale=4)
     assert 'train' in convert(out, scale=4, overwrite=True)
     assert {path: path.read_bytes() for path in out.rglob('*.*')} == before
-    with pytest.raises(UserError, match=r'was written with scale 4 \(asked: 2\); choose another folder, or'):
+    with pytest.raises(UserError, match=r'was written with scale 4 \(requested: 2\); choose another folder, or'):
         convert(out, scale=2)
     entry = pairs(out / 'test', LOAD)[0]
     truth = entry['data_samples'].gt_disparity.data[0]

@@ -215,17 +215,17 @@ def test_already_there(record, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(('parameters', 'found'), [
-    ({'size': 9}, 'size 8 (asked: 9)'),
-    ({'size': 9, 'digest': 'e' * 64}, 'size 8 (asked: 9), digest ffffffff (asked: eeeeeeee)'),
-    ({'seed': 1}, 'seed None (asked: 1)'),
-    ({'size': {'a': 1, 'b': 2}}, 'size 8 (asked: a=1 b=2)'),
+    ({'size': 9}, 'size 8 (requested: 9)'),
+    ({'size': 9, 'digest': 'e' * 64}, 'size 8 (requested: 9), digest ffffffff (requested: eeeeeeee)'),
+    ({'seed': 1}, 'seed None (requested: 1)'),
+    ({'size': {'a': 1, 'b': 2}}, 'size 8 (requested: a=1 b=2)'),
     ({'digest': lambda: 'e' * 64}, 'other files in the digest'),
-    ({'size': 9, 'digest': lambda: pytest.fail('must not be called')}, 'size 8 (asked: 9)'),
+    ({'size': 9, 'digest': lambda: pytest.fail('must not be called')}, 'size 8 (requested: 9)'),
 ])
 def test_another_is_there(record, parameters, found) -> None:
     with pytest.raises(UserError) as caught:
         ask(record, **parameters)
-    assert str(caught.value) == f'{record} was written with {found}; choose another folder, or --overwrite'
+    assert str(caught.value) == f'{record} was written with {found}; choose another folder, or use --overwrite'
     assert ask(record, overwrite=True, **parameters) is False
 
 
@@ -234,7 +234,7 @@ def test_the_same_by_a_digest_that_is_computed(record) -> None:
 
 
 @pytest.mark.parametrize(('content', 'found'), [
-    (None, 'images/a.png is missing'), (b'ab', 'images/a.png has 2 bytes in place of 3')])
+    (None, 'images/a.png is missing'), (b'ab', 'images/a.png has 2 bytes instead of 3')])
 def test_a_damaged_one_is_there(record, content, found) -> None:
     (record / 'images' / 'a.png').unlink()
     if content is not None:
@@ -280,7 +280,7 @@ def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
             'with training_lock(sys.argv[1]):\n    print("held", flush=True); sys.stdin.read()')
     with python(code, folder) as other:
         assert other.stdout.readline() == b'held\n'
-        refusal = rf'^process {other.pid} is training in {folder}; wait for its end, stop it, or choose another'
+        refusal = rf'^process {other.pid} is training in {folder}; wait until it ends, stop it, or choose another'
         with pytest.raises(UserError, match=refusal), training_lock(folder):
             pass
         monkeypatch.setenv('RANK', '1')  # another process of the same training

@@ -1,4 +1,4 @@
-"""EXIF orientation, and image files that are cut off."""
+"""EXIF orientation and truncated image files."""
 import io
 
 import numpy as np
@@ -104,7 +104,7 @@ def test_no_problem(content) -> None:
 def test_every_cut_of_a_jpeg_is_found(options) -> None:
     data = encoded('JPEG', **options)
     for length in range(3, len(data)):  # from the first bytes on that say JPEG
-        assert image_problem(data[:length]) == f'the JPEG is cut off (no end marker in its {length} bytes)'
+        assert image_problem(data[:length]) == f'the JPEG is truncated (no end marker in its {length} bytes)'
 
 
 def test_the_end_of_a_thumbnail_is_not_the_end_of_the_jpeg() -> None:
@@ -112,20 +112,20 @@ def test_the_end_of_a_thumbnail_is_not_the_end_of_the_jpeg() -> None:
     data = whole[:2] + b'\xff\xe1' + (len(inner) + 2).to_bytes(2, 'big') + inner + whole[2:]
     assert image_problem(data) is None
     for length in range(len(inner) + 6, len(data)):
-        assert image_problem(data[:length]) == f'the JPEG is cut off (no end marker in its {length} bytes)'
+        assert image_problem(data[:length]) == f'the JPEG is truncated (no end marker in its {length} bytes)'
 
 
 def test_every_cut_of_a_png_is_found() -> None:
     data = encoded('PNG')
     for length in range(8, len(data)):
-        assert image_problem(data[:length]) == f'the PNG is cut off (no end chunk in its {length} bytes)'
+        assert image_problem(data[:length]) == f'the PNG is truncated (no end chunk in its {length} bytes)'
 
 
 @pytest.mark.parametrize('lossless', [False, True])
 def test_every_cut_of_a_webp_is_found(lossless) -> None:
     data = encoded('WEBP', lossless=lossless)
     for length in range(12, len(data)):
-        assert image_problem(data[:length]) == f'the WebP is cut off ({length} of {len(data)} bytes)'
+        assert image_problem(data[:length]) == f'the WebP is truncated ({length} of {len(data)} bytes)'
 
 
 @pytest.mark.parametrize(('content', 'problem'), [

@@ -174,7 +174,7 @@ def test_left_alone_when_already_there(tmp_path):
 def test_another_dataset_is_replaced_only_by_overwrite(tmp_path):
     folder = small_coins(tmp_path / 'coins')
     before = hashes(folder)
-    with pytest.raises(UserError, match=r'crop 96 \(asked: 100\).*--overwrite'):
+    with pytest.raises(UserError, match=r'crop 96 \(requested: 100\).*--overwrite'):
         coins.convert(folder, 4, 2, 100)
     assert hashes(folder) == before
     coins.convert(folder, 4, 2, 100, overwrite=True)

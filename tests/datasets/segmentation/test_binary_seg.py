@@ -56,7 +56,7 @@ def test_masks_that_are_refused(tmp_path):
         load(tmp_path / 'bad.png')
     whole = (tmp_path / 'm.png').read_bytes()
     (tmp_path / 'cut.png').write_bytes(whole[:-12])
-    with pytest.raises(UserError, match=r'cut.png: the PNG is cut off'):
+    with pytest.raises(UserError, match=r'cut.png: the PNG is truncated'):
         load(tmp_path / 'cut.png')
     results = dict(seg_map_path=save(tmp_path / 's.png', TRUTH), img_path='a.jpg', ori_shape=(4, 3))
     with pytest.raises(UserError, match=r's.png is of 3×2 pixels, its image a.jpg of 3×4'):

@@ -107,7 +107,7 @@ def test_samples_are_reproducible_and_left_alone(raw, tmp_path):
     assert again.startswith(f'{tmp_path / "a"}: 9 train, 2 val, 3 test images in ISIC-2017_Test_v2_Data.zip, ')
     assert hashes(tmp_path / 'a') == hashes(raw / 'isic2017')
     assert samples.make_samples(tmp_path / 'a', 'isic2017', COUNT) == f'{tmp_path / "a"}: already there'
-    with pytest.raises(UserError, match=r'a was written with seed 0 \(asked: 1\); choose another folder, or --overw'):
+    with pytest.raises(UserError, match=r'a was written with seed 0 \(requested: 1\); choose another folder, or'):
         samples.make_samples(tmp_path / 'a', 'isic2017', COUNT, seed=1)
     with zipfile.ZipFile(tmp_path / 'a' / f'{IMAGES}.zip') as archive:
         names = archive.namelist()

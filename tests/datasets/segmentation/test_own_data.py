@@ -53,7 +53,7 @@ def test_flat_folders_keep_images_and_masks(tmp_path):
         assert np.array_equal(mask, crop.mask) and entry['foreground'] == crop.mask.sum()
     before = hashes(tmp_path / 'out')
     assert convert(tmp_path).text == f'{tmp_path / "out"}: already there' and hashes(tmp_path / 'out') == before
-    with pytest.raises(UserError, match='was written with seed 0 .asked: 1.; choose another folder, or --overwrite'):
+    with pytest.raises(UserError, match='was written with seed 0 .requested: 1.; choose another folder, or use'):
         convert(tmp_path, seed=1)
     assert 'already there' not in convert(tmp_path, seed=1, overwrite=True).text
 

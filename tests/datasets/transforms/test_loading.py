@@ -61,12 +61,12 @@ def _with_thumbnail(pixels: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize(('content', 'reason'), [
     (lambda p: b'', 'the file is empty'),
-    (lambda p: _jpeg(p)[:-100], 'the JPEG is cut off (no end marker'),
-    (lambda p: _jpeg(p)[:-2], 'the JPEG is cut off (no end marker'),
-    (lambda p: _jpeg(p)[:30], 'the JPEG is cut off (no end marker'),
-    (_with_thumbnail, 'the JPEG is cut off (no end marker'),
-    (lambda p: _png(p)[:-12], 'the PNG is cut off (no end chunk'),
-    (lambda p: cv2.imencode('.webp', p)[1].tobytes()[:-20], 'the WebP is cut off'),
+    (lambda p: _jpeg(p)[:-100], 'the JPEG is truncated (no end marker'),
+    (lambda p: _jpeg(p)[:-2], 'the JPEG is truncated (no end marker'),
+    (lambda p: _jpeg(p)[:30], 'the JPEG is truncated (no end marker'),
+    (_with_thumbnail, 'the JPEG is truncated (no end marker'),
+    (lambda p: _png(p)[:-12], 'the PNG is truncated (no end chunk'),
+    (lambda p: cv2.imencode('.webp', p)[1].tobytes()[:-20], 'the WebP is truncated'),
     (lambda p: b'not an image at all', 'cv2 cannot decode it'),
     (lambda p: b'version https://git-lfs.github.com/spec/v1\noid sha256:0', 'git-lfs pointer'),
     (lambda p: b'<!DOCTYPE html><html>404</html>', 'it is a web page'),
