@@ -227,7 +227,7 @@ def test_second_run_other_arguments_and_overwrite(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in out.rglob('*')}
     assert convert_isic2017(raw, out).text == f'{out}: already there'
     assert {path: path.stat().st_mtime_ns for path in out.rglob('*')} == before
-    with pytest.raises(UserError, match=r'was written with split official \(requested: 7:3\), seed None \(requested: 0'):
+    with pytest.raises(UserError, match=r'was written with split official \(requested: 7:3\), seed None \('):
         convert_isic2017(raw, out, split='7:3')
     (out / 'images' / 'train' / 'mine.jpg').touch()
     with pytest.raises(UserError, match='mine.jpg is not part of the prepared data set and would be lost; move it'):
