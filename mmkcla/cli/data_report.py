@@ -1,4 +1,4 @@
-"""What the commands that prepare data share: their common options, and how results are printed."""
+"""Common options of the data commands, and the printing of their results."""
 import argparse
 import sys
 import warnings
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ..datasets.segmentation.converters.layout import Problem
     from ..datasets.segmentation.converters.writing import Outcome
 
-SHOWN = 10  # files of a kind of problem that are named on the terminal; problems.txt names all
+SHOWN = 10  # files printed per kind of problem; problems.txt lists all
 
 
 def add_kind(kinds: 'argparse._SubParsersAction', name: str, what: str, description: str, epilog: str,
              run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    """A sub-command of ``mmkcla data``; description and epilog are printed as written."""
+    """Add a sub-command of ``mmkcla data``; description and epilog are printed as written."""
     parser = kinds.add_parser(name, help=what, description=description, epilog=epilog,
                               formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--traceback', action='store_true', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -26,25 +26,25 @@ def add_kind(kinds: 'argparse._SubParsersAction', name: str, what: str, descript
 
 
 def add_conversion_options(parser: argparse.ArgumentParser) -> None:
-    """``--workers``, ``--strict`` and ``--overwrite``."""
-    parser.add_argument('--workers', type=int, metavar='N', help='threads (default: one a processor)')
-    parser.add_argument('--strict', action='store_true', help='any problem is an error, and DIR is not written')
+    """Add ``--workers``, ``--strict`` and ``--overwrite``."""
+    parser.add_argument('--workers', type=int, metavar='N', help='number of threads (default: one per processor)')
+    parser.add_argument('--strict', action='store_true', help='treat any problem as an error and write nothing')
     parser.add_argument('--overwrite', action='store_true',
                         help='replace a data set that was written with other options, or is damaged')
 
 
 def options_of(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The named arguments, as keywords of a converter."""
+    """The named arguments, as keyword arguments of a converter."""
     return {name: getattr(args, name) for name in names}
 
 
 def run_conversion(convert: Callable[[], 'Outcome'], out: str) -> int:
-    """Convert, and print the notes and problems on stderr and what was done on stdout; returns the exit code."""
-    warnings.filterwarnings('ignore', module='PIL')  # of damaged EXIF data, which are not used
+    """Convert; print notes and problems to stderr and the result to stdout; return the exit code."""
+    warnings.filterwarnings('ignore', module='PIL')  # damaged EXIF data, which are not used
     try:
         outcome = convert()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f'the same command resumes where it stopped ({out}.partial)') from None
+        raise KeyboardInterrupt(f'run the same command again to resume ({out}.partial)') from None
     for note in outcome.notes:
         print(f'note: {note}', file=sys.stderr)
     for line in summary(outcome.problems):
@@ -54,7 +54,7 @@ def run_conversion(convert: Callable[[], 'Outcome'], out: str) -> int:
 
 
 def summary(problems: Sequence['Problem']) -> list[str]:
-    """Lines that name the problems by kind."""
+    """Lines that list the problems by kind."""
     if not problems:
         return []
     from ..datasets.segmentation.converters.layout import NOT_THERE

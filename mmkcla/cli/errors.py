@@ -19,8 +19,8 @@ USER_ERROR_CODE = 2
 _WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
 _LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
 _NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
-_MENDABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
-_MENDABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
+_FIXABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed by signal)')
 
 
@@ -62,7 +62,7 @@ def explain(error: BaseException) -> str | None:
         return explain_unregistered(*missing.groups()) if missing else None
     if isinstance(error, urllib.error.URLError):
         return _explain_download(error)
-    if isinstance(error, _MENDABLE_OS) or isinstance(error, OSError) and error.errno in _MENDABLE_ERRNO:
+    if isinstance(error, _FIXABLE_OS) or isinstance(error, OSError) and error.errno in _FIXABLE_ERRNO:
         return _explain_os(error)
     if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
         return f'config: {_one_line(text)}'
@@ -125,7 +125,7 @@ def _explain_worker(kind: str, text: str) -> str | None:
     message = match.group(2) if match else last
     if kind == UserError.__name__:
         return message
-    if kind in {known.__name__ for known in _MENDABLE_OS}:
+    if kind in {known.__name__ for known in _FIXABLE_OS}:
         return re.sub(r'^\[Errno \d+\] ', '', message)
     return None
 

@@ -1,12 +1,12 @@
-"""Look at your data, and write a config for them: sizes, classes, batch, learning rate, epochs, anchors.
+"""Analyse a data set and write a config for it: image size, classes, batch size, learning rate, epochs, anchors.
 
 detection       images and COCO annotation files: a Faster R-CNN, or a Mask R-CNN where all objects have masks
 classification  a folder of images for each class: a ResNet
 segmentation    images and masks: a U-Net
 
-The folder --out gets kcla.py (each setting with its reason), plain.py (the same network without the layer attention),
-samples.png (a dozen images with their labels drawn), fingerprint.json (what was found in the data), and README.md
-(commands to train, to compare over seeds, and to predict). Nothing is trained. docs/plan.md lists the rules.
+Written to --out: kcla.py (each setting with its reason), plain.py (the same network without layer attention),
+samples.png (a dozen images with their labels drawn), fingerprint.json (statistics of the data) and README.md (commands
+to train, to compare over seeds and to predict). Nothing is trained. docs/plan.md lists the rules.
 """
 import argparse
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..plan.project import Plan
 
-SUMMARY = 'look at your data and write a config for them'
+SUMMARY = 'analyse a data set and write a config for it'
 _EXAMPLES = {
     'detection': '''\
 examples:
@@ -34,50 +34,52 @@ _PREPARE = ('split', 'groups', 'classes', 'palette', 'num_classes', 'threshold')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``mmkcla plan``: a sub-command a task."""
+    """The arguments of ``mmkcla plan``: one sub-command per task."""
     tasks = parser.add_subparsers(dest='task', required=True, metavar='task')
     detection = _add(tasks, 'detection', 'images and COCO annotation files')
     detection.add_argument('--images', nargs='+', required=True, type=Path, metavar='DIR',
-                           help='folder of the images (or of folders such as train2017), or one for each file')
+                           help='folder of the images (or of folders such as train2017), or one per annotation file')
     detection.add_argument('--annotations', nargs='+', required=True, type=Path, metavar='FILE.json',
-                           help='train and val, or train, val and test; a fifth of the images of a single file is held '
-                                'out')
+                           help='train and val, or train, val and test; a single file is split, with a fifth of its '
+                                'images for validation')
     classification = _add(tasks, 'classification', 'a folder of images for each class')
     classification.add_argument('--images', required=True, type=Path, metavar='DIR',
-                                help='DIR/<class>/*.jpg, or DIR/train/<class>, DIR/val/<class> and maybe DIR/test')
+                                help='DIR/<class>/*.jpg, or DIR/train/<class>, DIR/val/<class> and optionally DIR/test')
     segmentation = _add(tasks, 'segmentation', 'images and masks')
     segmentation.add_argument('--images', required=True, type=Path, metavar='DIR', help='folder of the images')
     segmentation.add_argument('--masks', required=True, type=Path, metavar='DIR',
-                              help='folder of the masks, of the same names: 0/1, 0/255, labels 0 to K-1, or colours')
+                              help='folder of the masks, named like the images: 0/1, 0/255, labels 0 to K-1, or '
+                                   'colours')
     segmentation.add_argument('--classes', metavar='A,B,C',
-                              help='names in the order of the labels (default: background,foreground)')
-    segmentation.add_argument('--num-classes', type=int, metavar='K', help='masks hold labels 0 to K-1')
+                              help='class names in label order (default: background,foreground)')
+    segmentation.add_argument('--num-classes', type=int, metavar='K', help='masks contain labels 0 to K-1')
     segmentation.add_argument('--palette', type=Path, metavar='FILE',
-                              help='colours of the classes: lines name,#rrggbb, or JSON')
-    segmentation.add_argument('--threshold', type=int, metavar='N', help='two classes: foreground is above N')
+                              help='class colours: lines name,#rrggbb, or JSON')
+    segmentation.add_argument('--threshold', type=int, metavar='N', help='two classes: values above N are foreground')
     segmentation.add_argument('--split', metavar='8:1:1',
-                              help='train, val and test (default: the folders train, val, test, else 8:1:1)')
+                              help='ratio of train, val and test (default: the folders train, val, test, else 8:1:1)')
     segmentation.add_argument('--groups', metavar='G',
-                              help='what belongs together, as all images of a patient: a file of name,group, or a '
-                                   'pattern')
+                              help='images that must stay in one split, e.g. all of one patient: a file with lines '
+                                   'name,group, or a regular expression')
 
 
 def _add(tasks: argparse._SubParsersAction, name: str, what: str) -> argparse.ArgumentParser:
     task = tasks.add_parser(name, help=what, description=f'Plan for {what}.', epilog=_EXAMPLES[name],
                             formatter_class=argparse.RawDescriptionHelpFormatter)
     task.add_argument('--out', required=True, type=Path, metavar='DIR', help='folder of the project')
-    task.add_argument('--overwrite', action='store_true', help='replace an earlier project, changes included')
+    task.add_argument('--overwrite', action='store_true', help='replace an existing project and your changes to it')
     task.add_argument('--size', choices=('small', 'base'),
-                      help='of the network (default: base for a GPU of at least 8 GiB)')
+                      help='network size (default: base for a GPU with at least 8 GiB, else small)')
     task.add_argument('--pretrained', action=argparse.BooleanOptionalAction,
-                      help='start from ImageNet weights, which the training downloads (default: where there are some)')
+                      help='start from ImageNet weights, downloaded when training starts (default: if available for '
+                           'the network)')
     task.add_argument('--device-memory', type=float, metavar='GIB',
-                      help="plan for a GPU of that memory (default: this machine's GPU, else its CPU)")
+                      help="plan for a GPU with this much memory (default: this machine's GPU, else its CPU)")
     return task
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan; see :func:`add_arguments`."""
+    """Run ``mmkcla plan``."""
     from ..plan.fingerprint import table
     from ..plan.machine import pick_machine
     from ..plan.project import check_free, report, write_project

@@ -68,7 +68,7 @@ def test_own_data_and_verify(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
-    (['binary-seg', 'a', 'b', 'c', '--out', 'o'], '3 folders: give the folder of images and the folder of masks'),
+    (['binary-seg', 'a', 'b', 'c', '--out', 'o'], '3 folders given; give the folder of images and the folder of masks'),
     (['binary-seg', 'none', '--out', 'o'], 'no folder none/images: it is to hold the images'),
     (['samples', '--dataset', 'x', '--out', 'o'], "data set 'x': must be one of isic2017, isic2018, kvasir_seg"),
     (['coins', '--seed', '-1', '--out', 'o'], 'seed -1'), (['motorcycle', '--scale', '3'], 'scale 3'),
@@ -88,7 +88,7 @@ def test_interruption_names_how_to_resume(tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
     monkeypatch.setattr('mmkcla.datasets.segmentation.converters.writing.write_manifest', stop)
     assert main(['data', 'binary-seg', '.', '--out', 'out', '--split', 'train']) == 130
-    assert capsys.readouterr().err == 'interrupted; the same command resumes where it stopped (out.partial)\n'
+    assert capsys.readouterr().err == 'interrupted; run the same command again to resume (out.partial)\n'
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert main(['data', 'binary-seg', '.', '--out', 'out', '--split', 'train']) == 0
