@@ -1,6 +1,6 @@
-"""The layer attentions: plain torch, one method a file, one interface (:class:`LayerAttention`).
+"""Layer attentions: plain torch, one method per file, one interface (:class:`LayerAttention`).
 
-Beside them the attentions over the positions of one map (:class:`SpatialAttention`).
+The attentions over the positions of a single map (:class:`SpatialAttention`) are here, too.
 """
 from .base import LayerAttention, known_layer_attentions, layer_attention_class
 from .dla import DLABase, DLALight

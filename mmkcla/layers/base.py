@@ -1,4 +1,4 @@
-"""The one interface of all layer attentions."""
+"""The common interface of all layer attentions."""
 from __future__ import annotations
 
 import inspect
@@ -19,33 +19,33 @@ SET_BY_NETWORK = ('channels', 'depth', 'carry_channels', 'carry_stride')  # argu
 
 
 class LayerAttention(nn.Module):
-    """A layer that retrieves, for the map just computed, what is useful from the maps of earlier layers.
+    """Base class of layer attentions: retrieve information from the maps of earlier layers for the current map.
 
-    A subclass is known to every config by its class name: ``layer_attention=dict(type='KCLA', …)``; subclasses whose
-    name starts with an underscore are not. It is called as ``retrieved, state = layer(x, state, shortcut)``:
+    Configs refer to a subclass by its class name: ``layer_attention=dict(type='KCLA', …)``; subclasses with a name
+    that starts with an underscore are excluded. The call is ``retrieved, state = layer(x, state, shortcut)``:
 
     * ``x``: the block's output, ``(B, C, H, W)``;
-    * ``state``: None at the network's start, otherwise whatever the method's previous layer returned, a plain tuple of
-      tensors (so that it compiles, exports and checkpoints);
+    * ``state``: None at the start of the network, otherwise the state returned by the previous layer: a plain tuple of
+      tensors, so that it works with torch.compile, export and checkpointing;
     * ``shortcut``: the block's identity branch after its downsample, shaped like ``x``; given only to methods whose
       ``needs_shortcut`` is True;
     * ``retrieved``: ``(B, C, H, W)``; the next block's input is ``x + retrieved``.
 
     A method implements :meth:`attend`. Its constructor takes the channels first, its own options after them, and
     passes the rest on: ``def __init__(self, channels, head_channels=32, **options): super().__init__(**options)``.
-    ``docs/own-layer-attention.md`` goes through one.
+    ``docs/own-layer-attention.md`` has an example.
 
     Args:
         drop_path: probability of dropping the retrieved map of a sample in training.
-        layer_scale_init: None, or the start of a factor per channel on what is retrieved. At 0 the network is bit for
-            bit the plain one at step 0 and still learns, which a zero in the norm under a ReLU would not (ours, not the
-            papers').
+        layer_scale_init: None, or the initial value of a per-channel factor on the retrieved map. At 0 the network is
+            bit-identical to the plain one at step 0 and still learns, unlike with a zero-initialised norm before a ReLU
+            (our addition, not in the papers).
         with_cp: recompute this layer's forward in the backward pass instead of keeping its activations
             (non-reentrant checkpointing). The block's own ``with_cp`` does not cover the attention.
-        norm_layer: builds the normalisation of a number of channels.
+        norm_layer: builds the normalisation layer for a number of channels.
 
     Raises:
-        UserError: for values out of range; and, when a class is defined, for the name of another class.
+        UserError: for values out of range; when a subclass is defined, if its name is already taken.
     """
 
     needs_shortcut: ClassVar[bool] = False
@@ -60,8 +60,8 @@ class LayerAttention(nn.Module):
             return
         other = LayerAttention._known.get(name, cls)
         if _path(other) != _path(cls):  # the same path comes again with a reload, or a notebook cell run again
-            raise UserError(f'class {_path(cls)}: {name!r} is the name of {_path(other)} already, and configs find '
-                            'layer attentions by name; choose another name')
+            raise UserError(f'class {_path(cls)}: the name {name!r} is already used by {_path(other)}, and configs '
+                            'find layer attentions by name; choose another name')
         LayerAttention._known[name] = cls
 
     def __init__(self, *, drop_path: float = 0.2, layer_scale_init: float | None = None, with_cp: bool = False,
@@ -79,8 +79,8 @@ class LayerAttention(nn.Module):
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """The options that :meth:`build_stage` takes, with their defaults; ``inspect.Parameter.empty`` where there is
-        none. What a network sets itself (:data:`SET_BY_NETWORK`) is left out."""
+        """The options of :meth:`build_stage` with their defaults (``inspect.Parameter.empty`` for required ones),
+        without those that the network sets (:data:`SET_BY_NETWORK`)."""
         found: dict[str, Any] = {}
         for name in ('build_stage', '__init__'):
             for kind in cls.__mro__:
@@ -96,7 +96,7 @@ class LayerAttention(nn.Module):
 
     @classmethod
     def unknown_option(cls, name: str) -> UserError:
-        """The error for an option that the method does not take; it lists those that it does."""
+        """The error for an unknown option; it lists the known ones."""
         if name == 'norm_layer':
             return UserError(f'layer_attention {cls.__name__} does not take norm_layer, which every network sets: let '
                              f'{_path(cls)}.__init__ take **options and pass them to LayerAttention.__init__')
@@ -115,11 +115,11 @@ class LayerAttention(nn.Module):
             depth: number of blocks, and so of layers.
             carry_channels: channels of the previous stage, None for the network's first stage.
             carry_stride: the stage's true stride (1 in a dilated stage).
-            options: the method's own.
+            options: options of the method.
 
         Returns:
-            ``depth`` layers. The base class makes independent ones that start anew; methods that carry over from the
-            previous stage, or share modules inside one, override this.
+            ``depth`` layers. In the base class they are independent and the stage starts without a state; methods that
+            carry over from the previous stage, or share modules within a stage, override this.
         """
         build: Callable[..., LayerAttention] = cls  # subclasses take the channels, this class does not
         layers = [build(channels, **options) for _ in range(depth)]
@@ -136,24 +136,24 @@ class LayerAttention(nn.Module):
         yield from sorted(children, key=lambda child: not isinstance(child[1], _BatchNorm))
 
     def reset_parameters(self) -> None:
-        """Draw the method's own initial weights (mmengine's rules for Conv2d and friends do not apply to it)."""
+        """Initialise all weights of the method (mmengine's rules for Conv2d etc. do not apply to it)."""
         for module in self.modules():
             if module is not self and (reset := getattr(module, 'reset_parameters', None)):
                 reset()
         self.reset_own_parameters()
 
     def reset_own_parameters(self) -> None:
-        """Draw what the layer holds itself, beside its modules; subclasses that hold more extend it."""
+        """Initialise the layer's own parameters (not those of its submodules); subclasses with parameters extend it."""
         if self.layer_scale is not None and self.layer_scale_init is not None:
             nn.init.constant_(self.layer_scale, self.layer_scale_init)
 
     def build_output(self, channels: int, relu: bool = True, norm: bool = True) -> None:
-        """Make what :meth:`output` uses; called last in a constructor.
+        """Build the modules of :meth:`output`; call it last in a constructor.
 
         Args:
             channels: C of the retrieved map.
-            relu: have the ReLU.
-            norm: have the norm.
+            relu: use the ReLU.
+            norm: use the norm.
         """
         self.norm = self.norm_layer(channels) if norm else nn.Identity()
         self.relu = nn.ReLU() if relu else nn.Identity()
@@ -168,7 +168,7 @@ class LayerAttention(nn.Module):
         return self.drop_path(x)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None) -> tuple[Tensor, State]:
-        """Compute ``(retrieved, state)``; what subclasses implement."""
+        """Compute ``(retrieved, state)``; implemented by subclasses."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, state: State | None = None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
@@ -185,39 +185,40 @@ class LayerAttention(nn.Module):
             return checkpointed(self, self.attend, x, state, shortcut)
         return self.attend(x, state, shortcut)
 
-    # What analyses ask. All are optional: an analysis whose method is not defined says so. ------------------------
+    # Methods for the analyses. All are optional: an analysis reports it if a method is not defined. ---------------
 
     def stage_keys(self, calls: Sequence[Call]) -> Tensor:
-        """The keys of a stage's layers as its last layer (this one) finds them, in heads: ``(D, B, G, d)``.
+        """The keys of all layers of a stage as seen by its last layer (this one), per head: ``(D, B, G, d)``.
 
         Args:
-            calls: of the D layers of the stage.
+            calls: the calls of the D layers of the stage.
 
         Raises:
-            UserError: for a method without keys of layers.
+            UserError: the method has no keys of layers.
         """
         raise self._not_defined('stage_keys(calls)', 'has no key of a layer')
 
     def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:
-        """The shares of layers in what this layer, ``calls[position]``, retrieved.
+        """The shares of the layers in the map retrieved by this layer, ``calls[position]``.
 
         Args:
-            calls: of the D layers of the stage.
-            position: of this layer, from 0.
+            calls: the calls of the D layers of the stage.
+            position: index of this layer, from 0.
 
         Raises:
-            UserError: for a method without shares of layers.
+            UserError: the method has no shares of layers.
         """
         raise self._not_defined('layer_shares(calls, position)', 'gives earlier layers no share')
 
     def head_gates(self, call: Call) -> Tensor | None:
-        """The factor in (0, 1) on what each head retrieved, ``(B, G)``; None without gates."""
+        """The gate in (0, 1) of each head, ``(B, G)``; None without gates."""
 
     def head_temperatures(self, call: Call) -> Tensor | None:
-        """The factor on each head's scores, ``(B, G)``; None where there is no other than a constant."""
+        """The factor on the scores of each head, ``(B, G)``; None if it is a common constant."""
 
     def head_mixing_matrix(self) -> Tensor | None:
-        """The matrix that mixes the heads' scores, ``(G, G)``, from head to head in columns and rows; None without."""
+        """The matrix that mixes the scores of the heads, ``(G, G)``: input heads in columns, output heads in rows; None
+        without mixing."""
 
     def _not_defined(self, method: str, lack: str) -> UserError:
         name = type(self).__name__
@@ -237,7 +238,7 @@ def known_layer_attentions() -> list[str]:
 
 
 def layer_attention_class(type_: str | type[LayerAttention] | None) -> type[LayerAttention]:
-    """Find a layer attention by its name (with or without the prefix ``mmkcla.``), or pass a class through.
+    """Find a layer attention by name (with or without the prefix ``mmkcla.``); a class is returned unchanged.
 
     Raises:
         UserError: if there is none of that name; the known ones are listed.

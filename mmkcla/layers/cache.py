@@ -1,4 +1,4 @@
-"""The state of methods that keep something of every layer of a stage."""
+"""The state of methods that keep data of every layer of a stage."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Cache(NamedTuple):
     maps: tuple[Tensor, ...] = ()
 
     def append(self, vector: Tensor, map_: Tensor) -> Cache:
-        """The cache with one layer more."""
+        """The cache with one more layer."""
         return Cache((*self.vectors, vector), (*self.maps, map_))
 
     def pack(self) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""What the layer attentions share: the channel-axis convolution, head widths, drop path, checkpointing."""
+"""Common parts of the layer attentions: channel-axis convolution, head widths, drop path, checkpointing."""
 from __future__ import annotations
 
 import math
@@ -24,7 +24,7 @@ def channel_kernel_size(channels: int) -> int:
 
 
 def is_positive(value: Any) -> bool:
-    """Whether it is a whole number above zero (True is none)."""
+    """Whether the value is an integer above zero (bools are not)."""
     return type(value) is int and value > 0
 
 
@@ -35,8 +35,8 @@ def split_heads(channels: int, head_channels: int) -> int:
         UserError: if the channels do not divide.
     """
     if not is_positive(head_channels) or channels < 1 or channels % head_channels:
-        raise UserError(f'{channels} channels are not divisible by head_channels={head_channels!r}; choose one that '
-                        f'divides {channels}')
+        raise UserError(f'{channels} channels are not divisible by head_channels={head_channels!r}; choose a divisor '
+                        f'of {channels}')
     return channels // head_channels
 
 
@@ -72,7 +72,7 @@ class ChannelConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier-uniform start."""
+        """Xavier-uniform initialisation."""
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, pooled: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class ChannelConv(nn.Module):
 
 
 class HeadMixing(nn.Module):
-    """Φ: a G×G matrix over the heads, no bias, Xavier-uniform start, always in the score type."""
+    """Φ: a G×G matrix over the heads, no bias, Xavier-uniform initialisation, always in the score type."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class HeadMixing(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier-uniform start."""
+        """Xavier-uniform initialisation."""
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, scores: Tensor) -> Tensor:

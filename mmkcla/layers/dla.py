@@ -1,4 +1,4 @@
-"""Dynamic Layer Attention (DLA), IJCAI 2024: MRLA whose memory is refreshed by a recurrent cell."""
+"""Dynamic Layer Attention (DLA), IJCAI 2024: MRLA with a memory that a recurrent cell refreshes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class DLABaseState(NamedTuple):
 
 
 class _SharesUnit(LayerAttention):
-    """For layers of which a stage's first owns the modules that all of the stage use."""
+    """Base of methods in which all layers of a stage share modules, owned by its first layer."""
 
     cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=16, reduction=4)
     owner: tuple[_SharesUnit]
@@ -96,7 +96,7 @@ class _SharesUnit(LayerAttention):
 
     @staticmethod
     def shared_modules(channels: int, reduction: int) -> dict[str, nn.Module]:
-        """What the first layer owns, by name."""
+        """The modules owned by the first layer, by name."""
         return dict(unit=DynamicSharingUnit(channels, reduction))
 
     @staticmethod
@@ -105,7 +105,7 @@ class _SharesUnit(LayerAttention):
         return UnitState(*state)
 
     def step(self, pooled: Tensor, state: State | None) -> UnitState:
-        """Advance the stage's cell by a layer."""
+        """Advance the cell of the stage by one layer."""
         if self.opens_stage or state is None:
             hidden = cell = torch.zeros_like(pooled)
         else:
@@ -114,13 +114,14 @@ class _SharesUnit(LayerAttention):
 
 
 class DLALight(_SharesUnit, MRLALight):
-    r"""DLA-L: MRLA-light, whose past is the shortcut S refreshed by the stage's DSU::
+    r"""DLA-L: MRLA-light, with the shortcut S refreshed by the DSU of the stage as the past::
 
         (h, c) ← DSU(p; h, c)       u = DSU_h(GAP(S); h, c)       S' = S ⊙ u + e(S)
         O = σ(⟨Q, K⟩/√d) · f_V(X) + λ ⊙ S'                        retrieved = DropPath(BN(O))
 
-    e is a depthwise 3×3 convolution that a stage's layers share, as they do the DSU; its state starts at zero with the
-    stage. Per sample (the released code gives sample 0's state to the whole batch). Built by :meth:`build_stage`.
+    e is a depthwise 3×3 convolution; the layers of a stage share it and the DSU. The DSU's state is zero at the start
+    of each stage. It is per sample (the released code uses the state of sample 0 for the whole batch). Built by
+    :meth:`build_stage`.
 
     Args:
         kwargs: of :class:`MRLALight`; ``reduction`` of :meth:`build_stage`.
@@ -154,11 +155,11 @@ class DLALight(_SharesUnit, MRLALight):
 
 
 class DLABase(_SharesUnit, MRLABase):
-    r"""DLA-B: MRLA-base, whose cached keys and values are refreshed before every attention::
+    r"""DLA-B: MRLA-base, with the cached keys and values refreshed before every attention::
 
         (h, c) ← DSU(p; h, c)       K_i ← K_i ⊙ DSU_h(K_i; h, c)       V_i ← V_i ⊙ DSU_h(GAP(V_i); h, c)
 
-    for the earlier layers i; the refreshed cache goes on. Per sample, as :class:`DLALight`.
+    for the earlier layers i; the refreshed cache is passed to the next layer. Per sample, as in :class:`DLALight`.
 
     Args:
         kwargs: of :class:`MRLABase`; ``reduction`` of :meth:`build_stage`.

@@ -11,7 +11,7 @@ from .spatial_attention import SpatialAttention, softmax
 
 
 class EfficientAttention(SpatialAttention):
-    r"""Attention over positions whose cost is linear in their number n = H·W (the paper's eq. 5)::
+    r"""Attention over positions with cost linear in their number n = H·W (the paper's eq. 5)::
 
         E = ρ_k(K) Vᵀ   (d_k × d_v, a global context)          out = Eᵀ ρ_q(Q)          x + reprojection(out)
 
@@ -34,7 +34,7 @@ class EfficientAttention(SpatialAttention):
 
 
 class EfficientLayerAttention(LayerAttention):
-    """:class:`EfficientAttention` in the place of a layer attention, after every block: looks at its own map alone.
+    """:class:`EfficientAttention` in place of a layer attention, after every block; it only sees the current map.
 
     ``retrieved = DropPath(scale · reprojection(out))``; no norm, no state.
 

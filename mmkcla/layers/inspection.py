@@ -1,4 +1,4 @@
-"""What an analysis asks of a layer attention: the record of a call, and the shares of earlier layers.
+"""Inspection of layer attentions for the analyses: the record of a call, and the shares of earlier layers.
 
 The questions are methods of :class:`LayerAttention`: ``stage_keys``, ``layer_shares``, ``head_gates``,
 ``head_temperatures``, ``head_mixing_matrix``. Layers of a stage are numbered from 1 to its depth.
@@ -20,7 +20,7 @@ Layer = TypeVar('Layer', bound=nn.Module)
 
 @dataclass
 class Call(Generic[Layer]):
-    """One call of a :class:`LayerAttention`: what it was given and what it returned; the shapes are given there."""
+    """The inputs and outputs of one call of a :class:`LayerAttention`; see there for the shapes."""
 
     name: str
     layer: Layer
@@ -33,10 +33,10 @@ class Call(Generic[Layer]):
 
 @dataclass
 class Shares:
-    """How much each token enters the output of a layer.
+    """The weight of each token in the output of a layer.
 
     ``tokens``: T numbers of layers, :data:`CARRY` for what was carried over. ``weights``: ``(T, B, N)``, where N are
-    the G heads, or the C channels of methods whose weights are per channel. ``with_norm``: the same with the factor of
+    the G heads, or the C channels of methods with weights per channel. ``with_norm``: the same with the factor of
     the batch norms on the way, for the methods that have any, else None.
     """
 

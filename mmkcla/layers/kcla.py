@@ -29,7 +29,7 @@ class KCLAState(NamedTuple):
     key_sum: Tensor | None = None
 
     def pack(self) -> State:
-        """A flat tuple of the tensors that there are."""
+        """A flat tuple of the tensors that are not None."""
         return tuple(entry for entry in self if entry is not None)
 
     @classmethod
@@ -58,7 +58,7 @@ class KCLA(LayerAttention):
     Args:
         channels: C of the maps.
         head_channels: channels d of a head: 64 for ImageNet and detection, 16 for CIFAR and medical segmentation.
-        carry_channels: channels of the previous stage; None where there is none, and no carry is built.
+        carry_channels: channels of the previous stage; None: there is none, and no carry is built.
         carry_stride: the stage's true stride (1 in a dilated stage).
         temperature: ``'fixed'`` (a buffer), ``'learnable'`` (log P is a parameter started at the fixed sequence) or
             ``'dynamic'`` (log P is a parameter, plus a shift of at most log 2 either way predicted per sample from
@@ -119,8 +119,8 @@ class KCLA(LayerAttention):
                     carry_blocks: tuple[int, ...] = (), **options: Any) -> nn.ModuleList:
         """Build a stage's layers; see :meth:`LayerAttention.build_stage` and ``carry_blocks`` above."""
         if not isinstance(carry_blocks, (list, tuple)) or not all(isinstance(i, int) and i > 0 for i in carry_blocks):
-            raise UserError(f'carry_blocks={carry_blocks!r}: a tuple of indices of blocks after a stage\'s first (0) '
-                            'is wanted; the first carries by itself')
+            raise UserError(f'carry_blocks={carry_blocks!r} must be a tuple of block indices of at least 1; the first '
+                            'block of a stage (0) always carries')
         carries: dict[int, dict[str, Any]] = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
         if carry_channels is not None:
             carries[0] = dict(carry_channels=carry_channels, carry_stride=carry_stride)
@@ -160,7 +160,7 @@ class KCLA(LayerAttention):
         return log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
 
     def _carried(self, carry: Carry, before: KCLAState) -> KCLAState:
-        """The previous stage's mean as this stage's first token."""
+        """Carry the mean of the previous stage as the first token of this stage."""
         mean, key = carry(before.mean, self.key)
         key = self._heads(key)
         return KCLAState(mean, self._weight(key, self.log_temperature.to(key.dtype)), key.flatten(1))
@@ -238,12 +238,12 @@ class KCLA(LayerAttention):
         return self.head_mixing(self._recorded_score(call)).sigmoid()
 
     def head_temperatures(self, call: Call) -> Tensor:
-        """P, ``(B, G)``; it differs between samples where it is dynamic."""
+        """P, ``(B, G)``; it differs between samples only if dynamic."""
         score = self._recorded_score(call)
         return self._log_temperature(score).exp().expand_as(score)
 
     def head_mixing_matrix(self) -> Tensor | None:
-        """Φ, ``(G, G)``; None where it is off."""
+        """Φ, ``(G, G)``; None if it is off."""
         return self.head_mixing.weight if isinstance(self.head_mixing, HeadMixing) else None
 
     def extra_repr(self) -> str:

@@ -29,7 +29,7 @@ class LinearLayerAttention(LayerAttention):
         retrieved = DropPath(ReLU(BN(O)))
 
     so that layer i's share is φ(Q)·φ(K_i) over the sum of these. The state does not grow with the depth, but it is
-    d maps large, since s keeps a map for every key channel of a head. It starts anew at each stage.
+    as large as d maps, since s keeps a map for every key channel of a head. It is reset at the start of each stage.
 
     Args:
         channels: C of the maps.
@@ -66,7 +66,7 @@ class LinearLayerAttention(LayerAttention):
         return self.output(retrieved.to(x.dtype)), tuple(LinearState(total, weight))
 
     def stage_keys(self, calls: Sequence[Call]) -> Tensor:
-        """The keys before φ, which makes everything positive; see :meth:`LayerAttention.stage_keys`."""
+        """The keys before φ (φ makes all of them positive); see :meth:`LayerAttention.stage_keys`."""
         return own_keys(calls)
 
     def layer_shares(self, calls: Sequence[Call], position: int) -> Shares:

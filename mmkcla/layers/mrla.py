@@ -21,7 +21,7 @@ class MRLABase(LayerAttention):
         K_i = c1d(p_i; b_i)      V_i = f_V^i(X_i)      a_i = softmax_i(⟨Q_t, K_i⟩/√d)
         retrieved = DropPath(ReLU(BN( Σ_i a_i V_i )))
 
-    The cache starts anew at each stage.
+    The cache is empty at the start of each stage.
 
     Args:
         channels: C of the maps.
@@ -70,7 +70,7 @@ class MRLABase(LayerAttention):
 
 
 class MRLALight(LayerAttention):
-    r"""The light form: what is left of the past comes through the block's shortcut S (the paper's eq. 9)::
+    r"""The light form: the past enters only through the block's shortcut S (the paper's eq. 9)::
 
         O = σ(⟨Q, K⟩/√d) · f_V(X) + λ ⊙ S            retrieved = DropPath(BN(O))
 
@@ -145,19 +145,19 @@ class MRLALight(LayerAttention):
         return Shares(list(range(1, position + 2)), torch.stack(weights), torch.stack(with_norm))
 
     def past_factor(self, call: Call) -> Tensor:
-        """What the term of the past makes of the shortcut, per channel: ``(C,)`` or ``(B, C)``."""
+        """The factor of the past term on the shortcut, per channel: ``(C,)`` or ``(B, C)``."""
         return self.past
 
     def output_factor(self) -> Tensor:
         """∂retrieved/∂O in evaluation, per channel, ``(C,)``.
 
         Raises:
-            UserError: for a norm without running statistics, whose factor depends on the map.
+            UserError: for a norm without running statistics, since its factor depends on the map.
         """
         norm: Any = self.norm  # of any class that has running statistics
         if getattr(norm, 'running_var', None) is None:
-            raise UserError(f'the decay of {type(self).__name__} is known for batch norms with running statistics, and '
-                            f'this one has a {type(norm).__name__}')
+            raise UserError(f'the decay of {type(self).__name__} is only defined for batch norms with running '
+                            f'statistics, but its norm is a {type(norm).__name__}')
         factor = (norm.running_var + norm.eps).rsqrt()
         if norm.weight is not None:
             factor = factor * norm.weight

@@ -19,8 +19,8 @@ class SoftmaxLayerAttention(LayerAttention):
         Q = c1d(p_t; a_t)      K_i = c1d(p_i; b_t)      a_i = softmax_i(⟨Q, K_i⟩/√d)
         retrieved = DropPath(ReLU(BN( Σ_i a_i f_V(X_i) )))
 
-    f_V is linear and one per layer, so it is applied once, to Σ a_i X_i: t maps are summed and one is convolved, in
-    place of t convolutions. The state holds every map of the stage; it starts anew at each stage.
+    f_V is linear and one per layer, so it is applied once, to Σ a_i X_i: one convolution instead of t. The state
+    contains every map of the stage; it is empty at the start of each stage.
 
     Args:
         channels: C of the maps.

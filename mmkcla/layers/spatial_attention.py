@@ -1,4 +1,4 @@
-"""What the attentions over the positions of one map share: projections, heads, the way back."""
+"""Common base of the attentions over the positions of one map: projections, heads, reprojection."""
 from __future__ import annotations
 
 import torch
@@ -38,13 +38,13 @@ class SpatialAttention(nn.Module):
         for name, value in (('in_channels', in_channels), ('key_channels', key_channels), ('num_heads', num_heads),
                             ('value_channels', value_channels)):
             if not is_positive(value) and not (value is None and name in ('key_channels', 'value_channels')):
-                raise UserError(f'{type(self).__name__}: {name}={value!r} must be a whole number above 0')
+                raise UserError(f'{type(self).__name__}: {name}={value!r} must be an integer above 0')
         key_channels = max(in_channels // 2, 1) if key_channels is None else key_channels
         value_channels = key_channels if value_channels is None else value_channels
         for name, width in (('key_channels', key_channels), ('value_channels', value_channels)):
             if width % num_heads:
                 raise UserError(f'{type(self).__name__}: {name}={width} is not divisible by num_heads={num_heads}; '
-                                'choose heads that divide keys and values')
+                                'choose num_heads that divides the channels of keys and values')
         for name, value in (('residual', residual), ('zero_init', zero_init)):
             if not isinstance(value, bool):
                 raise UserError(f'{type(self).__name__}: {name}={value!r} must be True or False')
@@ -68,13 +68,13 @@ class SpatialAttention(nn.Module):
                 nn.init.zeros_(parameter)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew: torch's start of convolutions, and zero where ``zero_init`` says so."""
+        """Initialise the weights: torch's default for convolutions, zero for the reprojection with ``zero_init``."""
         for convolution in (self.keys, self.queries, self.values, self.reprojection):
             convolution.reset_parameters()
         self._zero()
 
     def init_weights(self) -> None:
-        """mmengine's name for it: its rules for a host's convolutions would undo the start at zero."""
+        """mmengine's hook for :meth:`reset_parameters`; its own rules for convolutions would undo the zero start."""
         self.reset_parameters()
 
     def mix(self, keys: Tensor, queries: Tensor, values: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class SpatialAttention(nn.Module):
             UserError: for a map of other channels.
         """
         if x.shape[1] != self.in_channels:
-            raise UserError(f'{type(self).__name__} is for maps of {self.in_channels} channels, got {x.shape[1]}; '
+            raise UserError(f'{type(self).__name__} expects maps with {self.in_channels} channels, got {x.shape[1]}; '
                             'set in_channels')
         keys, queries, values = (projection(x).flatten(2).unflatten(1, (self.num_heads, -1))
                                  for projection in (self.keys, self.queries, self.values))
@@ -101,5 +101,5 @@ class SpatialAttention(nn.Module):
 
 
 def softmax(x: Tensor, dim: int) -> Tensor:
-    """Softmax whose exponents are float32 for half-precision maps, in the type of ``x``."""
+    """Softmax computed in float32 for half-precision maps; the result has the type of ``x``."""
     return x.softmax(dim, dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)

@@ -182,4 +182,4 @@ def test_command(tmp_path, capsys) -> None:
     assert error_of(capsys, *start, '--limit', '0') == '--limit must be positive and finite, got 0'
     assert error_of(capsys, *start, '--memory-limit', 'nan') == '--memory-limit must be positive and finite, got nan'
     assert error_of(capsys, *start, '--depths', '2', '--head-channels', '7') == \
-        '64 channels are not divisible by head_channels=7; choose one that divides 64'
+        '64 channels are not divisible by head_channels=7; choose a divisor of 64'

@@ -174,10 +174,10 @@ def test_exports_to_onnx_with_any_size(module, tmp_path):
 @pytest.mark.parametrize('options, message', [
     (dict(key_channels=10, num_heads=4), r'EfficientAttention: key_channels=10 is not divisible by num_heads=4'),
     (dict(key_channels=8, num_heads=4, value_channels=6), 'value_channels=6 is not divisible by num_heads=4'),
-    (dict(key_channels=8, num_heads=0), 'num_heads=0 must be a whole number above 0'),
-    (dict(key_channels=8, num_heads=True), 'num_heads=True must be a whole number above 0'),
-    (dict(key_channels=-2), 'key_channels=-2 must be a whole number above 0'),
-    (dict(key_channels=8.), 'key_channels=8.0 must be a whole number above 0'),
+    (dict(key_channels=8, num_heads=0), 'num_heads=0 must be an integer above 0'),
+    (dict(key_channels=8, num_heads=True), 'num_heads=True must be an integer above 0'),
+    (dict(key_channels=-2), 'key_channels=-2 must be an integer above 0'),
+    (dict(key_channels=8.), 'key_channels=8.0 must be an integer above 0'),
     (dict(zero_init='no'), "zero_init='no' must be True or False"),
     (dict(key_channels=8, normalization='l2'), "normalization='l2' is unknown; choose one of: softmax, scaling"),
 ])
@@ -187,5 +187,5 @@ def test_bad_values_are_named(options, message):
 
 
 def test_wrong_channels_are_named():
-    with pytest.raises(UserError, match='EfficientAttention is for maps of 16 channels, got 8; set in_channels'):
+    with pytest.raises(UserError, match='EfficientAttention expects maps with 16 channels, got 8; set in_channels'):
         EfficientAttention(16)(torch.randn(1, 8, 4, 4))

@@ -117,14 +117,14 @@ def define(name, module='user', qualname=None):
 
 
 def test_a_known_name_is_not_replaced(known) -> None:
-    with pytest.raises(UserError, match=r"^class user.KCLA: 'KCLA' is the name of mmkcla.layers.kcla.KCLA already, and "
-                                        r'configs find layer attentions by name; choose another name$'):
+    with pytest.raises(UserError, match=r"^class user.KCLA: the name 'KCLA' is already used by mmkcla.layers.kcla.KCLA"
+                                        r', and configs find layer attentions by name; choose another name$'):
         define('KCLA')
     assert layer_attention_class('KCLA') is KCLA
     define('Mine')
-    with pytest.raises(UserError, match="class other.Mine: 'Mine' is the name of user.Mine already"):
+    with pytest.raises(UserError, match="class other.Mine: the name 'Mine' is already used by user.Mine"):
         define('Mine', 'other')
-    with pytest.raises(UserError, match=r"class user.f.<locals>.Mine: 'Mine' is the name of user.Mine already"):
+    with pytest.raises(UserError, match=r"class user.f.<locals>.Mine: the name 'Mine' is already used by user.Mine"):
         define('Mine', qualname='f.<locals>.Mine')
 
 
