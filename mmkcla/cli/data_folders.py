@@ -49,7 +49,8 @@ def add_kinds(kinds: 'argparse._SubParsersAction') -> None:
                         help='K-fold cross-validation: all images except those of test are written to train; '
                              'folds.json lists the names of each fold')
     masks = parser.add_argument_group('masks')
-    masks.add_argument('--threshold', type=int, metavar='T', help='two classes: values above T (0 to 254) are foreground')
+    masks.add_argument('--threshold', type=int, metavar='T',
+                       help='two classes: values above T (0 to 254) are foreground')
     masks.add_argument('--classes', nargs='+', metavar='NAME',
                        help='class names in label order, including the background; with more than two, masks contain '
                             'labels')

@@ -1,4 +1,4 @@
-"""Checks of a config's data before a run starts, so that a mistake costs seconds and its place is named.
+"""Check the data of a config before a run starts, so that mistakes are reported within seconds.
 
 Each kind of data set has a check, registered in :data:`mmkcla.registry.DATA_CHECKS` under the name of the data set's
 class; a subclass is checked as its nearest ancestor there. A check takes a :class:`Dataset` and the model's config, and
@@ -19,28 +19,28 @@ _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
 
 @dataclass
 class Dataset:
-    """One dataset of a config, out of its wrappers."""
+    """One dataset of a config, without its wrappers."""
 
     config: dict
-    where: str  # its place in the config, as 'train_dataloader.dataset'
-    ancestors: tuple[str, ...]  # names of its class and of those it derives from
+    where: str  # its key in the config, e.g. 'train_dataloader.dataset'
+    ancestors: tuple[str, ...]  # names of its class and base classes
     default_classes: tuple[str, ...] | None  # of the class's METAINFO
     annotated: bool  # whether the run needs annotations
     trained_on: bool
-    cache: dict = field(default_factory=dict)  # what several checks of one run share
+    cache: dict = field(default_factory=dict)  # shared by the checks of one run
 
     def path(self, name: str | None) -> Path:
-        """A path of the config, below its ``data_root``."""
+        """A path of the config, joined to its ``data_root``."""
         return Path(self.config.get('data_root') or '') / (name or '')
 
 
 def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) -> None:
-    """Check the datasets of ``<split>_dataloader`` and that the model's heads count their classes.
+    """Check the datasets of ``<split>_dataloader``, and that the heads of the model match their classes.
 
-    Call it with the host libraries imported (datasets are looked up in their registries).
+    The host libraries must be imported (datasets are looked up in their registries).
 
     Raises:
-        UserError: the first thing found wrong.
+        UserError: for the first problem found.
     """
     DATA_CHECKS.import_from_location()
     checks = DATA_CHECKS.module_dict
@@ -62,7 +62,7 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
 
 
 def unwrapped(dataset: dict, where: str) -> Iterator[tuple[dict, str]]:
-    """The plain datasets inside of wrappers (``dataset=``) and concatenations (``datasets=``), with their places."""
+    """Yield the datasets inside wrappers (``dataset=``) and concatenations (``datasets=``), with their config keys."""
     if isinstance(dataset.get('dataset'), dict):
         yield from unwrapped(dataset['dataset'], f'{where}.dataset')
     elif dataset.get('datasets'):
@@ -86,10 +86,10 @@ def _look_up(config: dict, where: str, scope: str | None, annotated: bool, train
 
 
 def classes_of(dataset: Dataset) -> tuple[str, ...] | None:
-    """The class names a dataset trains with: the config's ``metainfo``, else its class's own.
+    """The class names of a dataset: from ``metainfo`` in the config, or else the default of its class.
 
     Raises:
-        UserError: ``classes`` is a string (a missing comma), or has a name twice.
+        UserError: ``classes`` is a string (a missing comma), or contains duplicates.
     """
     metainfo = dataset.config.get('metainfo') or {}
     classes = metainfo.get('classes', metainfo.get('CLASSES'))
@@ -107,16 +107,16 @@ def classes_of(dataset: Dataset) -> tuple[str, ...] | None:
 
 
 def check_heads(model: Any, classes: int, reason: str, where: str = 'model') -> None:
-    """See that each ``num_classes`` in a detector's heads is ``classes``.
+    """Check that each ``num_classes`` in the heads of a model equals ``classes``.
 
     Args:
         model: the config of the model, or a part of it.
-        classes: how many classes there are.
-        reason: what says so, for the message.
-        where: the place of ``model`` in the config.
+        classes: the expected number of classes.
+        reason: where that number comes from, for the message.
+        where: the key of ``model`` in the config.
 
     Raises:
-        UserError: naming the first head that counts otherwise.
+        UserError: for the first head with another number.
     """
     if isinstance(model, (list, tuple)):
         for number, part in enumerate(model):
@@ -125,7 +125,7 @@ def check_heads(model: Any, classes: int, reason: str, where: str = 'model') -> 
         number = model.get('num_classes')
         if isinstance(number, int) and 'head' in where.split('.', 1)[-1] and number != classes:
             raise UserError(f'{where}.num_classes is {number}, but {reason}; '
-                            f'give --cfg-options {where}.num_classes={classes} or change the config')
+                            f'set --cfg-options {where}.num_classes={classes} or change the config')
         for key, part in model.items():
             if key not in _HEADS_WITH_OTHER_CLASSES:
                 check_heads(part, classes, reason, f'{where}.{key}')

@@ -71,7 +71,7 @@ def test_own_data_and_verify(tmp_path, monkeypatch, capsys):
     (['binary-seg', 'a', 'b', 'c', '--out', 'o'], '3 folders given; give the folder of images and the folder of masks'),
     (['binary-seg', 'none', '--out', 'o'], 'no folder none/images: it is to hold the images'),
     (['samples', '--dataset', 'x', '--out', 'o'], "data set 'x': must be one of isic2017, isic2018, kvasir_seg"),
-    (['coins', '--seed', '-1', '--out', 'o'], 'seed -1'), (['motorcycle', '--scale', '3'], 'scale 3'),
+    (['coins', '--seed', '-1', '--out', 'o'], 'seed -1'), (['motorcycle', '--scale', '3'], 'scale=3'),
     (['verify', 'none'], 'no folder none'), (['isic2018', 'none'], 'no folder or zip file none'),
 ])
 def test_errors_of_one_line(arguments, message, tmp_path, monkeypatch, capsys):

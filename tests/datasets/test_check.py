@@ -77,7 +77,7 @@ def test_paths_outside_the_data_root(root, tmp_path) -> None:
 @pytest.mark.parametrize(('text', 'says'), [
     ('', 'is empty'),
     ('{"images": [', 'is not JSON: Expecting value'),
-    ('[1, 2]', "is not in COCO's format: no list 'images', 'categories', 'annotations'; it has a list"),
+    ('[1, 2]', "is not in COCO format: no list 'images', 'categories', 'annotations'; it has a list"),
     ('{"images": [], "annotations": []}', "no list 'categories'; it has annotations, images"),
     ('{"images": [], "annotations": [], "categories": []}', 'lists no images'),
     ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "an image without 'file_name' in 'images'"),
@@ -118,20 +118,20 @@ def test_classes_from_a_file(root, tmp_path) -> None:
 def test_a_class_that_the_annotations_lack(root) -> None:
     message = _message(_config(root, classes=('blue', 'gren')))
     assert message == (
-        "classes without a category in the annotation file: gren (did you mean 'green'?); "
+        "classes missing from the categories of the annotation file: gren (did you mean 'green'?); "
         f'train_dataloader.dataset.metainfo.classes: blue, gren; categories of {root}/ann.json: blue, green')
 
 
 def test_no_class_in_common(root) -> None:
     assert _message(_config(root, classes=('cat', 'dog'))).startswith(
-        "none of the classes is among the annotation file's categories; ")
+        "none of the classes is a category of the annotation file; ")
     # the config forgot metainfo: mmdet would go on with COCO's 80 names and no object
     assert "COCO's 80 are the default: set metainfo=" in _message(_config(root, classes=None))
 
 
 def test_classes_in_another_order_would_swap_names(root) -> None:
     message = _message(_config(root, classes=('green', 'blue')))
-    assert "another order" in message and "write classes=('blue', 'green',)" in message
+    assert "not in the order of the categories" in message and "write classes=('blue', 'green',)" in message
 
 
 def test_repeated_class(root) -> None:
@@ -142,7 +142,7 @@ def test_heads_count_the_classes(root) -> None:
     heads = dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=dict(num_classes=80)))
     assert _message(_config(root, heads=heads)) == (
         'model.roi_head.bbox_head.num_classes is 80, but train_dataloader.dataset has 2 classes (blue, green); '
-        'give --cfg-options model.roi_head.bbox_head.num_classes=2 or change the config')
+        'set --cfg-options model.roi_head.bbox_head.num_classes=2 or change the config')
     cascade = dict(roi_head=dict(bbox_head=[dict(num_classes=2), dict(num_classes=3)]))
     assert 'model.roi_head.bbox_head.1.num_classes is 3' in _message(_config(root, heads=cascade))
     check_config(_config(root, heads=dict(bbox_head=dict(num_classes=2), backbone=dict(num_classes=1000),
@@ -151,7 +151,7 @@ def test_heads_count_the_classes(root) -> None:
 
 def test_no_object_to_train_on(root) -> None:
     _edit(root, lambda content: content.update(annotations=[]))
-    assert 'has no object of the classes blue, green to train on; it has objects of: none' in _message(_config(root))
+    assert 'has no objects of the classes blue, green to train on; it has objects of: none' in _message(_config(root))
     config = _config(root)
     config.test_dataloader = config.pop('train_dataloader')
     check_config(config)  # images without objects can be tested on

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 scans of handwritten digits, 8×8 pixels, in the wheel of the package."""
+"""scikit-learn's digits: 1,797 scans of handwritten digits, 8×8 pixels, shipped with the package."""
 from __future__ import annotations
 
 from typing import Any, ClassVar
@@ -15,15 +15,14 @@ TEST_SHARE = 5  # every fifth scan of each digit, in a fixed random order, is fo
 
 @DATASETS.register_module()
 class DigitsDataset(BaseDataset):
-    """A real data set for classification that needs no download, for demos and tests.
+    """Classification of handwritten digits, for demos and tests; no download is needed.
 
-    Of each digit a fifth of the scans, drawn with a fixed seed, is the test set, the rest the train
-    set.
-    There is no writer's name in the data, so that the same hand may be in both.
+    A fifth of the scans of each digit, drawn with a fixed seed, is the test set, the rest the train set. The data do
+    not name the writers, so scans of one writer may be in both.
 
     Args:
         split: ``'train'`` or ``'test'``.
-        kwargs: of mmengine's ``BaseDataset``.
+        kwargs: passed to mmengine's ``BaseDataset``.
 
     Raises:
         UserError: for another split, or if scikit-learn is not installed.

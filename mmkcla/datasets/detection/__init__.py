@@ -1,1 +1,1 @@
-"""Detection: checks of COCO files, and a data set made of a photograph of coins."""
+"""Detection: checks of COCO files, and a small data set of coins."""

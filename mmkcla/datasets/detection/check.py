@@ -1,4 +1,4 @@
-"""The check of a data set in COCO's format before a run."""
+"""Check a data set in COCO format before a run."""
 import os
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from .coco_file import read_coco
 
 @DATA_CHECKS.register_module('CocoDataset')
 def check_coco(dataset: Dataset, model: dict) -> None:
-    """Annotation file, image folder, classes and heads of a dataset in COCO's format."""
+    """Check the annotation file, image folder, classes and heads of a dataset in COCO format."""
     config, where = dataset.config, dataset.where
     prefixes = config.get('data_prefix') or {}
     prefix, root = prefixes.get('img', prefixes.get('img_path', '')), config.get('data_root')
@@ -26,8 +26,8 @@ def check_coco(dataset: Dataset, model: dict) -> None:
     if not config.get('ann_file'):
         raise UserError(f'{where} has no ann_file')
     if not annotations.is_file():
-        beside = sorted(path.name for path in annotations.parent.glob('*.json')) if annotations.parent.is_dir() else []
-        found = f'; {annotations.parent} has {listed(beside)}' if beside else ''
+        others = sorted(path.name for path in annotations.parent.glob('*.json')) if annotations.parent.is_dir() else []
+        found = f'; {annotations.parent} has {listed(others)}' if others else ''
         raise UserError(f'no annotation file {annotations} ({where}.ann_file){found}; {layout}')
     if not folder.is_dir():
         raise UserError(f'no image folder {folder} ({where}.data_prefix); {layout}')
@@ -52,7 +52,7 @@ def _check_images(names: list[str], folder: Path, annotations: Path) -> None:
     missing = []
     for name in names:
         below, file = os.path.split(name)
-        if below not in present:  # one scan a folder: a stat a file takes minutes on a network disk
+        if below not in present:  # one scan per folder; one stat per file takes minutes on a network disk
             try:
                 present[below] = {entry.name for entry in os.scandir(folder / below)}
             except OSError:
@@ -69,23 +69,23 @@ def _check_categories(classes: tuple[str, ...], categories: list[str], annotatio
     both = f'{where}.metainfo.classes: {listed(classes, 20)}; categories of {annotations}: {listed(categories, 20)}'
     if len(absent) == len(classes):
         origin = '' if len(classes) < 80 else " (COCO's 80 are the default: set metainfo=dict(classes=(...,)))"
-        raise UserError(f'none of the classes is among the annotation file\'s categories{origin}; {both}')
+        raise UserError(f'none of the classes is a category of the annotation file{origin}; {both}')
     if absent:
         hint = did_you_mean(absent[0], categories)
-        raise UserError(f'classes without a category in the annotation file: {listed(absent)}{hint}; {both}')
+        raise UserError(f'classes missing from the categories of the annotation file: {listed(absent)}{hint}; {both}')
     order = [name for name in categories if name in classes]
     if order != list(classes):
         # mmdet numbers classes as the file orders its categories, and names them as the config orders them
-        raise UserError(f'the classes are in another order than the categories of the annotation file, so their names '
+        raise UserError(f'the classes are not in the order of the categories of the annotation file, so their names '
                         f'would be swapped; write classes=({", ".join(map(repr, order))},); {both}')
 
 
 def _check_any_object(classes: tuple[str, ...], categories: list[str], annotated: set[str], annotations: Path) -> None:
     if not annotated & set(classes):
-        raise UserError(f'{annotations} has no object of the classes {listed(classes)} to train on; '
+        raise UserError(f'{annotations} has no objects of the classes {listed(classes)} to train on; '
                         f'it has objects of: {listed(sorted(annotated)) or "none"}')
 
 
 @DATA_CHECKS.register_module(['LVISV05Dataset', 'LVISV1Dataset', 'CocoPanopticDataset', 'V3DetDataset'])
 def skip_check(dataset: Dataset, model: dict) -> None:
-    """No check, for subclasses of ``CocoDataset`` whose files are of another format."""
+    """Skip the check for subclasses of ``CocoDataset`` with another file format."""

@@ -1,4 +1,4 @@
-"""The parts of a COCO annotation file that tell whether it fits a config."""
+"""Read the parts of a COCO annotation file that are needed to check it against a config."""
 import json
 import re
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ _READ = ('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd')
 
 @dataclass
 class CocoFile:
-    """What a COCO annotation file lists."""
+    """The contents of a COCO annotation file that are checked."""
 
     images: list[str]  # file names
-    categories: list[str]  # names, in the file's order
+    categories: list[str]  # names, in file order
     has_annotations: bool
-    annotated_categories: set[str] | None  # names of the categories with an object; None where not looked at
+    annotated_categories: set[str] | None  # names of the categories with objects; None if not read
 
 
 def read_coco(path: Path, whole_up_to: int = _WHOLE_UP_TO) -> CocoFile:
-    """Read ``path``; of a file larger than ``whole_up_to`` bytes only the images and the categories are parsed.
+    """Read ``path``; in files larger than ``whole_up_to`` bytes, only the images and categories are parsed.
 
     Raises:
-        UserError: the file is not JSON, or not in COCO's format.
+        UserError: the file is not JSON, or not in COCO format.
     """
     try:
         text = path.read_text(encoding='utf-8')
@@ -44,7 +44,7 @@ def read_coco(path: Path, whole_up_to: int = _WHOLE_UP_TO) -> CocoFile:
         keys = ', '.join(sorted(content)) if isinstance(content, dict) else f'a {type(content).__name__}'
         missing = [key for key in ('images', 'categories', 'annotations')
                    if not isinstance(content, dict) or not isinstance(content.get(key), list)]
-        raise UserError(f"{path} is not in COCO's format: no list {', '.join(map(repr, missing))}; it has {keys}")
+        raise UserError(f'{path} is not in COCO format: no list {", ".join(map(repr, missing))}; it has {keys}')
     return _summary(content, path)
 
 
@@ -67,10 +67,10 @@ def _summary(content: dict, path: Path) -> CocoFile:
 
 
 def _see_complete(images: list, annotations: list, path: Path) -> None:
-    """What mmdet and pycocotools read of every entry is there; so that a run does not end at its first evaluation.
+    """Check that every entry has the fields that mmdet and pycocotools read; otherwise the first evaluation would fail.
 
     Raises:
-        UserError: naming the first annotation at fault, or that no box has an area.
+        UserError: for the first invalid annotation, or if no box has an area.
     """
     for image in images:
         missing = [key for key in ('id', 'width', 'height') if key not in image]
@@ -98,9 +98,9 @@ def _see_complete(images: list, annotations: list, path: Path) -> None:
 
 
 def _lists_only(text: str) -> dict[str, Any] | None:
-    """``images`` and ``categories`` of a large file, ``annotations`` as True; None if it takes a full parse to tell."""
+    """``images`` and ``categories`` of a large file, ``annotations`` as True; None if a full parse is needed."""
     if not text[-100:].rstrip().endswith('}'):
-        return None  # cut off: let the parser say where
+        return None  # truncated: the parser reports where
     content: dict[str, Any] = {}
     decoder = json.JSONDecoder()
     for key, name in (('images', 'file_name'), ('categories', 'name')):

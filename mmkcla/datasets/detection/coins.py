@@ -1,12 +1,12 @@
-"""A small COCO instance dataset out of one photograph: the 24 coins that ship with scikit-image.
+"""A small COCO instance dataset made from one photograph: the 24 coins that ship with scikit-image.
 
 Real data without a download. ``skimage.data.coins()`` is a grey photograph of 303 x 384 pixels. The coins are
 segmented here; random square crops of the left part are for training, of the right part for validation. The line
-between the parts passes between the coins, so no pixel and no coin is in both. Crops of one part overlap each other:
-they are for demos, tests and first trainings, not for numbers worth comparing.
+between the parts passes between the coins, so the parts share no pixel and no coin. Crops of one part overlap each
+other: the data set is for demos and tests, not for benchmarks.
 
 A coin cut by a crop's border is an instance if at least ``MIN_VISIBLE`` of its area is in the crop. A smaller piece is
-written as ``iscrowd: 1`` (with a run-length mask, as COCO does), so that an evaluation neither wants nor punishes it.
+written as ``iscrowd: 1`` (with a run-length mask, as COCO does), so that the evaluation ignores it.
 Thus the annotations of an image cover all of its coin pixels. Pixel ``(row, column)`` covers the square from
 ``(x, y) = (column, row)`` to ``(column + 1, row + 1)`` in all boxes and polygons.
 """
@@ -22,37 +22,37 @@ from PIL import Image
 from mmkcla.errors import UserError
 from mmkcla.utils.files import already_there, whole_folder
 
-CONVERTER = 'mmkcla coins 1'  # stored with the data: count up when the same arguments give other files
+CONVERTER = 'mmkcla coins 1'  # stored with the data; increment when the output for the same arguments changes
 SPLITS = ('train', 'val')
 COINS = 24
 SHAPE = (303, 384)  # height, width of the photograph
 # Train lies left of these columns, above and below the row; the step lets a coin of the last row pass.
 STEP_ROW, COLUMN_ABOVE, COLUMN_BELOW = 225, 242, 210
-MIN_CROP = 80  # from here on every crop has at least one instance, wherever it lies
+MIN_CROP = 80  # from this size, every crop has at least one instance
 MIN_VISIBLE = 0.4
 
 
 def convert(out: str | os.PathLike, train_images: int = 64, val_images: int = 16, crop: int = 128, seed: int = 0,
             overwrite: bool = False) -> str:
-    """Write the dataset to ``out``, whole or not at all; the same arguments give the same bytes.
+    """Write the dataset to ``out`` atomically; the same arguments give the same bytes.
 
     The layout is COCO's: ``train2017/*.png`` and ``val2017/*.png`` (RGB), ``annotations/instances_train2017.json``
-    and ``instances_val2017.json``. A dataset already written with the same arguments is left alone. Beyond COCO's
-    fields, ``info.parameters`` has the arguments, an image ``photograph_xy`` (its crop's left upper corner in the
-    photograph, pixels), and an annotation ``coin`` (1 to 24, see :func:`segment_coins`).
+    and ``instances_val2017.json``. A dataset that exists with the same arguments is left unchanged. In addition to
+    COCO's fields, ``info.parameters`` has the arguments, each image ``photograph_xy`` (upper left corner of its crop
+    in the photograph, pixels), and each annotation ``coin`` (1 to 24, see :func:`segment_coins`).
 
     Args:
-        out: the folder to write.
-        train_images, val_images: how many crops, each at another position.
-        crop: the side of the crops, 80 to 142 pixels; every crop then has an instance.
-        seed: of the positions, >= 0.
-        overwrite: write anew where this converter wrote before (and only there).
+        out: the output folder.
+        train_images, val_images: number of crops, all at different positions.
+        crop: side of the crops, 80 to 142 pixels; every crop then has an instance.
+        seed: random seed of the positions, >= 0.
+        overwrite: replace a data set of this converter (nothing else is replaced).
 
     Returns:
-        One line for people: what was written, or that it was already there.
+        One line that says what was written, or that it already exists.
 
     Raises:
-        UserError: an argument is out of range; ``out`` cannot be written or holds something else; scikit-image is
+        UserError: an argument is out of range; ``out`` cannot be written or contains other files; scikit-image is
             missing; the photograph or the coins found are not the expected ones.
     """
     counts = {'train': train_images, 'val': val_images}
@@ -128,7 +128,7 @@ def segment_coins(photo: np.ndarray) -> np.ndarray:
 
 
 def train_part() -> np.ndarray:
-    """Which pixels of the photograph are for training: ``(303, 384)`` bool; the others are for validation."""
+    """The pixels of the photograph for training, ``(303, 384)`` bool; the remaining ones are for validation."""
     rows, columns = np.ogrid[:SHAPE[0], :SHAPE[1]]
     return columns < np.where(rows < STEP_ROW, COLUMN_ABOVE, COLUMN_BELOW)
 

@@ -1,4 +1,4 @@
-"""Data sets of two classes, as the converters write them."""
+"""Two-class data sets in the layout of the converters."""
 from __future__ import annotations
 
 import copy
@@ -19,19 +19,19 @@ DEFAULT = dict(classes=('background', 'foreground'), palette=[[0, 0, 0], [255, 1
 
 @DATASETS.register_module()
 class BinarySegDataset(BaseSegDataset):
-    """Images and PNG masks (0 and 1) of the same name, in two folders.
+    """Images and PNG masks (0 and 1) with the same names, in two folders.
 
     Args:
-        data_root: the folder that a converter wrote.
-        split: ``'train'``, ``'val'`` or ``'test'``: stands for
+        data_root: a folder written by a converter.
+        split: ``'train'``, ``'val'`` or ``'test'``: short for
             ``data_prefix=dict(img_path='images/<split>', seg_map_path='masks/<split>')``.
-        fold: of a data set prepared with folds: ``split='val'`` is this fold of the training images, and
-            ``split='train'`` the others.
+        fold: for a data set prepared with folds: ``split='val'`` is this fold of the training images, and
+            ``split='train'`` the remaining folds.
         metainfo: ``dict(classes=('background', <name>))``; default: ``('background', 'foreground')``.
-        kwargs: of mmseg's ``BaseSegDataset``.
+        kwargs: passed to mmseg's ``BaseSegDataset``.
 
     Raises:
-        UserError: if there are no images, an image has no mask, there is no such fold, or the classes are not two.
+        UserError: there are no images, an image has no mask, the fold does not exist, or there are not two classes.
     """
 
     METAINFO: ClassVar[dict] = {}
@@ -59,7 +59,7 @@ class BinarySegDataset(BaseSegDataset):
         if not found:
             raise UserError(f'{type(self).__name__}: no images ({" ".join(IMAGE_SUFFIXES)}) in {images}'
                             + ('' if images.is_dir() else ', which does not exist')
-                            + '; mmkcla data makes this folder')
+                            + '; create it with mmkcla data')
         data = [dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
                      seg_fields=[]) for path in found]
         if masks is not None and not (self.test_mode and not Path(masks).is_dir()):
@@ -77,7 +77,7 @@ class BinarySegDataset(BaseSegDataset):
     def _of_fold(self, found: list[Path]) -> list[Path]:
         names, everything = names_of_fold(self.data_root, self.fold, self.split)
         if lost := sorted(everything.symmetric_difference(path.stem for path in found)):
-            raise UserError(f'{type(self).__name__}: the folds of {self.data_root} are not of its training images: '
+            raise UserError(f'{type(self).__name__}: the folds of {self.data_root} do not match its training images: '
                             f'{listed(lost)}; prepare it again with --overwrite')
         return [path for path in found if path.stem in names]
 
@@ -88,7 +88,7 @@ def refuse_other_than_two(classes: Sequence[str], where: str) -> None:
         raise UserError(f"{where}: metainfo.classes is the string {classes!r}; write "
                         f"classes=('background', {classes!r})")
     if len(classes) != 2:
-        raise UserError(f'{where}: {len(classes)} classes ({listed(classes, 5)}), but it is for two, background and '
+        raise UserError(f'{where}: {len(classes)} classes ({listed(classes, 5)}), but it needs two, background and '
                         "foreground; for more use mmseg's BaseSegDataset with IoUMetric (docs/own-data.md)")
 
 

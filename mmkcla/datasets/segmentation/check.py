@@ -1,4 +1,4 @@
-"""Checks of a prepared segmentation data set before a run."""
+"""Check a prepared segmentation data set before a run."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -16,21 +16,22 @@ WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks
 
 @DATA_CHECKS.register_module('BinarySegDataset')
 def check_binary_seg(dataset: Dataset, model: dict) -> None:
-    """Folders, and what :func:`mmkcla.datasets.segmentation.verify.verify_once` finds, of a ``BinarySegDataset``.
+    """Check the folders and files of a ``BinarySegDataset``, with
+    :func:`mmkcla.datasets.segmentation.verify.verify_once`.
 
     Args:
         dataset: a :class:`mmkcla.datasets.check.Dataset`.
         model: the config's model.
 
     Raises:
-        UserError: the first problem, and how many there are.
+        UserError: for the first problem, with the number of problems.
     """
     config, where = dataset.config, dataset.where
     root, split, fold = config.get('data_root'), config.get('split'), config.get('fold')
     if not root or split is None:
-        return  # folders of its own: the dataset itself says what is missing
+        return  # custom folders: the dataset reports what is missing
     if not Path(root).is_dir():
-        raise UserError(f'no data folder {root} ({where}.data_root); mmkcla data makes it')
+        raise UserError(f'no data folder {root} ({where}.data_root); create it with mmkcla data')
     if fold is not None and split in ('train', 'val'):
         names_of_fold(root, fold, split)
     _same_fold(dataset, Path(root), split, fold)
@@ -42,23 +43,23 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
         if split == 'val' and there:
             without = f'; without a val set (--split 7:3) train with --cfg-options {WITHOUT_VAL}'
         if split == 'train' and there:
-            without = '; it is for testing only, a training needs another data set'
+            without = '; this data set is for testing only; train on another one'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
     _verify(dataset, Path(root))
-    check_heads(model, 2, f'{where} has 2 classes; a sigmoid head of one channel is num_classes=2, out_channels=1, '
-                           'threshold=0.5')
+    check_heads(model, 2, f'{where} has 2 classes; for a sigmoid head of one channel use num_classes=2, '
+                           'out_channels=1, threshold=0.5')
 
 
 @DATA_CHECKS.register_module('BaseSegDataset')
 def check_labels(dataset: Dataset, model: dict) -> None:
-    """Contents, classes and suffix of a data set that a converter wrote with labels; others are not looked at.
+    """Check contents, classes and suffix of a data set that a converter wrote with labels; skip other data sets.
 
     Args:
         dataset: a :class:`mmkcla.datasets.check.Dataset`.
         model: the config's model.
 
     Raises:
-        UserError: the first problem.
+        UserError: for the first problem.
     """
     config, where = dataset.config, dataset.where
     root = Path(config.get('data_root') or '')
@@ -83,12 +84,12 @@ def check_labels(dataset: Dataset, model: dict) -> None:
 
 
 def _same_fold(dataset: Dataset, root: Path, split: str, fold: int | None) -> None:
-    """Training and validation must leave out and take the same fold, or images are in both."""
+    """Training and validation must use the same fold, otherwise they share images."""
     folds = dataset.cache.setdefault(('folds', root), {})
     folds[split] = fold
     if folds.get('train') != folds.get('val') and {'train', 'val'} <= folds.keys():
-        raise UserError(f'fold is {folds["train"]} for train and {folds["val"]} for val ({dataset.where}.fold): give '
-                        'both the same')
+        raise UserError(f'fold is {folds["train"]} for train and {folds["val"]} for val ({dataset.where}.fold): '
+                        'set both to the same fold')
 
 
 def _verify(dataset: Dataset, root: Path) -> None:
@@ -96,5 +97,5 @@ def _verify(dataset: Dataset, root: Path) -> None:
         dataset.cache[root] = verify_once(root)
     if problems := dataset.cache[root]:
         rest = f' (and {len(problems) - 1} more)' if len(problems) > 1 else ''
-        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; see mmkcla data verify {root}, or train '
-                        'anyway with --no-checks')
+        raise UserError(f'the data set {root} is damaged: {problems[0]}{rest}; run mmkcla data verify {root}, or skip '
+                        'the checks with --no-checks')

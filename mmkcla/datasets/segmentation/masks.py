@@ -1,4 +1,4 @@
-"""Decode an image and its mask, say what is wrong with them, and encode what a prepared data set holds."""
+"""Decode images and masks, report what is wrong with them, and encode the files of a prepared data set."""
 from __future__ import annotations
 
 import io
@@ -18,7 +18,7 @@ Image.init()  # loads the readers; not a thing for several threads at once
 
 
 class PixelError(Exception):
-    """What is wrong with a picture: ``kind`` in the words of the summary, and a detail or ''."""
+    """An invalid image or mask: ``kind``, as shown in the summary, and a detail or ''."""
 
     def __init__(self, kind: str, detail: str = '') -> None:
         super().__init__(kind, detail)
@@ -26,7 +26,7 @@ class PixelError(Exception):
 
 
 def decode(data: bytes, what: str) -> Image.Image:
-    """The picture in ``data``, decoded to its last pixel, as stored (not turned upright).
+    """Decode all pixels of the image in ``data``, as stored (EXIF orientation not applied).
 
     Args:
         data: the content of a file of one of :data:`~mmkcla.utils.images.FORMATS`.
@@ -58,7 +58,7 @@ def decode(data: bytes, what: str) -> Image.Image:
 
 
 def upright_png(picture: Image.Image) -> bytes:
-    """The picture turned upright, as PNG without EXIF data; what PNG cannot hold (CMYK) becomes RGB.
+    """Encode the image as PNG, with the EXIF orientation applied and removed; modes that PNG lacks become RGB.
 
     Raises:
         PixelError: it has more than 8 bits in a form that PNG cannot hold.
@@ -74,13 +74,13 @@ def upright_png(picture: Image.Image) -> bytes:
 
 
 def grey(mask: Image.Image) -> np.ndarray:
-    """The grey values of a mask, ``(H, W)`` uint8, as stored; alpha is left out.
+    """The grey values of a mask, ``(H, W)`` uint8, as stored; the alpha channel is dropped.
 
-    Values of more than 8 bits are taken as they are up to a maximum of 255, and scaled to 8 bits if it is 65535.
+    Masks of more than 8 bits are unchanged if their maximum is at most 255, and scaled to 8 bits if it is 65535.
 
     Raises:
-        PixelError: ``coloured mask``: it is not clear which class a colour means; ``16-bit mask``: of another maximum,
-            which does not tell what white is.
+        PixelError: ``coloured mask``: the class of a colour is unknown; ``16-bit mask``: for other maxima, since the
+            value of white is unknown.
     """
     if mask.mode in ('1', 'L'):
         return np.asarray(mask.convert('L'))
@@ -89,13 +89,13 @@ def grey(mask: Image.Image) -> np.ndarray:
         lowest, highest = values.min(initial=0), values.max(initial=0)
         if not (lowest >= 0 and (highest <= 255 or highest == 65535) and (values % 1 == 0).all()):
             raise PixelError('16-bit mask', f'values from {lowest:g} to {highest:g}; the largest must be 65535, or at '
-                                            'most 255, and all whole numbers')
+                                            'most 255, and all must be integers')
         return (values if highest <= 255 else values // 257).astype(np.uint8)
     colour = mask.convert('RGB')
     red, green, blue = np.moveaxis(np.asarray(colour), -1, 0)
     apart = int((np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)).max(initial=0))
     if apart > (JPEG_TOLERANCE if mask.format in ('JPEG', 'MPO') else 0):
-        raise PixelError('coloured mask', f'red, green and blue differ by up to {apart}; a mask of two classes is grey')
+        raise PixelError('coloured mask', f'red, green and blue differ by up to {apart}; two-class masks must be grey')
     return np.asarray(colour.convert('L'))
 
 

@@ -1,15 +1,16 @@
-"""Small downloads in the layout of ISIC 2017, ISIC 2018 and Kvasir-SEG, made of photographs of scikit-image.
+"""Small sample files in the layout of ISIC 2017, ISIC 2018 and Kvasir-SEG, made from photographs of scikit-image.
 
-So the real converters can be tried and tested without the real data. The zip files, folders and file names are as
-published, with the files that a converter must skip; some images are stored turned, with EXIF data that say so. The
-pictures are no medical data, except ``ihc``: they are for demos and tests, not for numbers worth comparing.
+With them the converters can be tried and tested without the real data. The zip files, folders and file names are as
+published, including files that a converter must skip; some images are stored rotated, with an EXIF orientation. The
+images, except ``ihc``, are not medical: they are for demos and tests, not for benchmarks.
 
 * ``coins``: 24 coins on a table, grey; the foreground is the coins. Train and val are crops of the left part, test of
-  the right part (:func:`mmkcla.datasets.detection.coins.train_part`): no pixel and no coin of test is in the others.
+  the right part (:func:`mmkcla.datasets.detection.coins.train_part`): test shares no pixel and no coin with train and
+  val.
 * ``ihc``: colon tissue under the microscope, in colour, glands stained brown; the foreground is the stain, smoothed and
-  cut at Otsu's threshold (not an expert's). Left and right part as above.
+  thresholded with Otsu's method (not annotated by an expert). Left and right part as above.
 
-Crops of one part overlap each other, those of train and val, too.
+Crops of one part overlap each other, also between train and val.
 """
 from __future__ import annotations
 
@@ -35,33 +36,33 @@ DATASETS = ('isic2017', 'isic2018', 'kvasir_seg')
 PHOTOGRAPHS = ('coins', 'ihc')
 SAMPLE = 'sample.json'
 KVASIR_SPLIT = 'kvasir_split.json'
-VERSION = 1  # stored with the sample: count up when the same arguments give other files
+VERSION = 1  # stored with the sample; increment when the output for the same arguments changes
 SIDES = (112, 192)  # of the crops, in pixels
-TURNED_EVERY = 8  # of so many images one is stored turned
+TURNED_EVERY = 8  # one in this many images is stored rotated
 _LICENCE = ('This is a sample in the layout of a published data set. Its pictures are crops of a photograph that ships '
             'with scikit-image, not the data set.\n')
 
 
 def make_samples(out: str | os.PathLike, dataset: str = 'isic2017', count: Sequence[int] = (48, 8, 16),
                  photograph: str = 'coins', seed: int = 0, overwrite: bool = False) -> str:
-    """Write a sample download to ``out``, whole or not at all; the same arguments give the same bytes.
+    """Write sample files to ``out`` atomically; the same arguments give the same bytes.
 
-    Kvasir-SEG has no published splits: beside its zip file there is ``kvasir_split.json`` for ``--split-file``, since a
-    split drawn at random would put overlapping crops into train and test.
+    Kvasir-SEG has no published splits: ``kvasir_split.json`` for ``--split-file`` is written next to its zip file,
+    since a random split would put overlapping crops into train and test.
 
     Args:
-        out: the folder to write the zip files to.
+        out: output folder of the zip files.
         dataset: one of ``isic2017``, ``isic2018``, ``kvasir_seg``.
-        count: how many images for train, val and test; val and test may be 0 (their zip files are then left out).
+        count: number of images for train, val and test; val and test may be 0 (their zip files are then not written).
         photograph: ``coins`` or ``ihc``.
-        seed: of the crops, 0 or more.
-        overwrite: write anew where this generator wrote before (and only there).
+        seed: random seed of the crops, 0 or more.
+        overwrite: replace a sample of this generator (nothing else is replaced).
 
     Returns:
-        One line for people.
+        One line that says what was written.
 
     Raises:
-        UserError: an argument is out of range; ``out`` holds something else; scikit-image is missing.
+        UserError: an argument is out of range; ``out`` contains other files; scikit-image is missing.
     """
     for value, known, what in ((dataset, DATASETS, 'data set'), (photograph, PHOTOGRAPHS, 'photograph')):
         if value not in known:
@@ -98,7 +99,7 @@ class _Crop:
         self.number, self.pixels, self.mask = number, pixels, mask
 
     def jpeg(self) -> bytes:
-        """The picture as JPEG; each eighth stored turned, with all EXIF orientations in turn."""
+        """The picture as JPEG; every eighth is stored rotated, cycling through the EXIF orientations."""
         picture, options = Image.fromarray(self.pixels), {}
         if self.number % TURNED_EVERY == 3:
             tag = 2 + self.number // TURNED_EVERY % 7
@@ -118,7 +119,7 @@ class _Crop:
         return _encode(Image.fromarray(np.rint(smooth).astype(np.uint8)).convert('RGB'), 'JPEG', quality=90)
 
     def superpixels(self) -> bytes:
-        """A PNG that numbers blocks of pixels by colour: stands for ISIC's superpixels, and is no mask."""
+        """A PNG that encodes block numbers as colours, in place of ISIC's superpixels; not a mask."""
         height, width = self.mask.shape
         block = np.arange(height)[:, None] // 16 * 64 + np.arange(width) // 16
         return _encode(Image.fromarray(np.dstack([block % 256, block // 256, block * 0]).astype(np.uint8)), 'PNG')
@@ -129,7 +130,7 @@ def _crops(photograph: str, counts: dict[str, int], seed: int) -> dict[str, list
     picture, foreground, left = {'coins': _coins, 'ihc': _ihc}[photograph]()
     result, number = {}, 0
     for split, count in counts.items():
-        # A stream for each split: more images of one do not change the others.
+        # One random stream per split, so that their counts are independent.
         random, seen, result[split] = np.random.default_rng([seed, SPLITS.index(split)]), set(), []
         inside = ~left if split == 'test' else left
         sums = np.pad(inside, ((1, 0), (1, 0))).cumsum(0).cumsum(1)

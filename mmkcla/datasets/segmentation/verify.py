@@ -129,7 +129,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
     if quick and near:
         raise UserError('a quick check decodes no images: near-duplicates need a full one')
     if not root.is_dir():
-        raise UserError(f'no folder {root}; mmkcla data makes it')
+        raise UserError(f'no folder {root}; create it with mmkcla data')
     if not (root / 'images').is_dir() or not (root / 'masks').is_dir():
         raise UserError(f'{root} is not a prepared data set: it needs the folders images and masks, and in them train, '
                         'val and test')

@@ -1,4 +1,4 @@
-"""Transforms for the hosts' data pipelines, as ``type='mmkcla.LoadImageFromFile'``."""
+"""Transforms for the data pipelines of the host libraries, e.g. ``type='mmkcla.LoadImageFromFile'``."""
 from .binary_mask import LoadBinaryMask
 from .loading import LoadImageFromFile
 

@@ -1,4 +1,4 @@
-"""Loading of binary masks that checks their values."""
+"""Load binary masks and check their values."""
 from __future__ import annotations
 
 import io
@@ -17,11 +17,11 @@ from ...utils.images import image_problem, turn, turn_array
 
 @TRANSFORMS.register_module()
 class LoadBinaryMask(BaseTransform):
-    """Load a mask of two classes into ``gt_seg_map`` (H×W, uint8, 0 and 1), in place of mmseg's ``LoadAnnotations``.
+    """Load a two-class mask into ``gt_seg_map`` (H×W, uint8, 0 and 1); replaces mmseg's ``LoadAnnotations``.
 
-    mmseg takes the 255 of a 0/255 mask for "ignore", so that an all-background prediction scores 100 %. Here a mask
-    holds 0 and 1, or else a threshold is declared. A colour mask is reduced if it is grey. A mask with an EXIF
-    orientation is turned upright, as images are when they are loaded in colour or grey.
+    mmseg ignores the 255 of a 0/255 mask, so that an all-background prediction scores 100 %. Here a mask must contain
+    0 and 1, or a threshold must be set. A three-channel mask with equal channels is reduced to one channel. The EXIF
+    orientation of a mask is applied, as it is for images loaded in colour or grey.
 
     Args:
         threshold: None: the values must be 0 and 1. A number: values above it are foreground (127 for 0/255 masks,
@@ -29,8 +29,8 @@ class LoadBinaryMask(BaseTransform):
         imdecode_backend: decoder of mmcv.
 
     Raises:
-        UserError: naming the file, for other values, coloured masks, unreadable files, and a mask that differs in size
-            from its image.
+        UserError: for other values, coloured masks, unreadable files, and a mask that differs in size from its image;
+            the message names the file.
     """
 
     def __init__(self, threshold: int | None = None, imdecode_backend: str = 'cv2') -> None:
@@ -43,8 +43,8 @@ class LoadBinaryMask(BaseTransform):
         mask = self._read(path)
         shape = results.get('ori_shape')
         if shape is not None and mask.shape != tuple(shape):
-            raise UserError(f'the mask {path} is of {mask.shape[1]}×{mask.shape[0]} pixels, its image '
-                            f'{results.get("img_path")} of {shape[1]}×{shape[0]}')
+            raise UserError(f'the mask {path} has {mask.shape[1]}×{mask.shape[0]} pixels, but its image '
+                            f'{results.get("img_path")} has {shape[1]}×{shape[0]}')
         results['gt_seg_map'] = binarise(mask, self.threshold, path)
         results.setdefault('seg_fields', []).append('gt_seg_map')
         return results
@@ -65,11 +65,11 @@ class LoadBinaryMask(BaseTransform):
 
 
 def upright(mask: np.ndarray, data: bytes) -> np.ndarray:
-    """Apply the EXIF orientation that a JPEG or PNG file has; decoders leave it in a mask, which is read unchanged.
+    """Apply the EXIF orientation of a JPEG or PNG file; decoders do not apply it to masks, which are read unchanged.
 
     Args:
         mask: ``(H, W)``, as stored.
-        data: the content of the file.
+        data: the bytes of the file.
     """
     if b'eXIf' not in data and b'Exif\0\0' not in data:  # cheap: Pillow looks behind the pixels of a PNG, too
         return mask
@@ -81,38 +81,38 @@ def upright(mask: np.ndarray, data: bytes) -> np.ndarray:
 
 
 def grey(mask: np.ndarray, path: str | Path) -> np.ndarray:
-    """``(H, W)`` or ``(H, W, 1 to 4)`` to ``(H, W)``; alpha is left out.
+    """Convert ``(H, W)`` or ``(H, W, 1 to 4)`` to ``(H, W)``; the alpha channel is dropped.
 
     Raises:
-        UserError: if the colours differ: it is not clear then which class they mean.
+        UserError: the colour channels differ, so the class of a colour is unknown.
     """
     if mask.ndim == 2:
         return mask
     colours = mask[..., :3] if mask.shape[2] >= 3 else mask[..., :1]
     if (colours != colours[..., :1]).any():
-        raise UserError(f'the mask {path} is coloured; a mask of two classes is grey. Convert it first')
+        raise UserError(f'the mask {path} is coloured; two-class masks must be grey; convert it first')
     return colours[..., 0]
 
 
 def binarise(mask: np.ndarray, threshold: int | None, path: str | Path) -> np.ndarray:
-    """A grey mask to 0 and 1, uint8.
+    """Convert a grey mask to 0 and 1, uint8.
 
     Raises:
-        UserError: without a threshold, for values other than 0 and 1; with one, for a mask of 0 and 1 that would come
-            out empty, and for one of 16 bits where the threshold is one of 8.
+        UserError: without a threshold, for values other than 0 and 1; with a threshold, for a mask of 0 and 1 that
+            would become empty, and for a 16-bit mask with an 8-bit threshold.
     """
     if threshold is not None:
         largest = mask.max(initial=0)
         if largest == 1 and threshold >= 1:
-            raise UserError(f'the mask {path} holds 0 and 1, and LoadBinaryMask(threshold={threshold}) would empty it; '
-                            'leave the threshold out')
+            raise UserError(f'the mask {path} contains 0 and 1, so LoadBinaryMask(threshold={threshold}) would make it '
+                            'empty; remove the threshold')
         if largest > 255 >= threshold:
-            raise UserError(f'the mask {path} has values up to {largest} (16 bits), LoadBinaryMask(threshold='
-                            f'{threshold}) is for 255; declare 32767, or run a converter of tools/dataset_converters')
+            raise UserError(f'the mask {path} has values up to {largest} (16 bits), but LoadBinaryMask(threshold='
+                            f'{threshold}) is for 8 bits; set 32767, or convert the data set with mmkcla data')
         return (mask > threshold).astype(np.uint8)
     if mask.max(initial=0) > 1:
         values = np.unique(mask)
         shown = ', '.join(map(str, values[:6])) + (', …' if len(values) > 6 else '')
-        raise UserError(f'the mask {path} has the values {shown} where 0 and 1 are expected; declare '
-                        'LoadBinaryMask(threshold=127) for 0/255 masks, or run a converter of tools/dataset_converters')
+        raise UserError(f'the mask {path} has the values {shown}, but 0 and 1 are expected; set '
+                        'LoadBinaryMask(threshold=127) for 0/255 masks, or convert the data set with mmkcla data')
     return mask.astype(np.uint8)

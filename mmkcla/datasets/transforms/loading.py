@@ -1,4 +1,4 @@
-"""Loading of images that says which file cannot be read, and why."""
+"""Load images, with errors that name the file and the reason."""
 
 import mmcv
 import numpy as np
@@ -13,10 +13,10 @@ from ...utils.text import one_line
 
 @TRANSFORMS.register_module()
 class LoadImageFromFile(McvLoadImageFromFile):
-    """mmcv's transform of the same name (arguments and results are equal), with errors that name the file.
+    """mmcv's transform of the same name (same arguments and results), with errors that name the file.
 
-    An image that is missing, empty, cut off, or no image at all raises :class:`~mmkcla.errors.UserError`; with
-    ``ignore_empty=True`` it gives None, as mmcv's does. mmcv loads a JPEG that is cut off, its lower part grey.
+    A file that is missing, empty, truncated or not an image raises :class:`~mmkcla.errors.UserError`; with
+    ``ignore_empty=True`` the result is None, as in mmcv. mmcv loads a truncated JPEG with its lower part grey.
     """
 
     def transform(self, results: dict) -> dict | None:
@@ -52,5 +52,5 @@ class LoadImageFromFile(McvLoadImageFromFile):
             raise UserError(f'cannot read the image {path}: {one_line(error, 200)}') from error
         if image is None:
             raise UserError(f'cannot read the image {path}: {self.imdecode_backend} cannot decode it '
-                            '(damaged, or in a format it does not know)')
+                            '(damaged, or an unsupported format)')
         return image

@@ -37,17 +37,17 @@ def test_16_bit_mask(tmp_path):
 
 
 def test_masks_that_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r'm.png has the values 0, 255 where 0 and 1 are expected; declare LoadBinaryM'):
+    with pytest.raises(UserError, match=r'm.png has the values 0, 255, but 0 and 1 are expected; set LoadBinaryM'):
         load(save(tmp_path / 'm.png', TRUTH * 255))
-    with pytest.raises(UserError, match=r'b.png holds 0 and 1, and LoadBinaryMask\(threshold=127\) would empty it'):
+    with pytest.raises(UserError, match=r'b.png contains 0 and 1, so .* would make it empty'):
         load(save(tmp_path / 'b.png', TRUTH), threshold=127)
     Image.fromarray(TRUTH.astype(np.uint16) * 20000).save(tmp_path / 'deep.png')
-    with pytest.raises(UserError, match=r'deep.png has values up to 20000 \(16 bits\), LoadBinaryMask\(threshold=127'):
+    with pytest.raises(UserError, match=r'deep.png has values up to 20000 \(16 bits\), but LoadBinaryMask'):
         load(tmp_path / 'deep.png', threshold=127)
     assert not load(save(tmp_path / 'none.png', TRUTH * 0), threshold=127).any()
     (tmp_path / 'none.png').unlink()
     colour = np.dstack([TRUTH * 255, TRUTH * 0, TRUTH * 0])
-    with pytest.raises(UserError, match=r'c.png is coloured; a mask of two classes is grey'):
+    with pytest.raises(UserError, match=r'c.png is coloured; two-class masks must be grey'):
         load(save(tmp_path / 'c.png', colour), threshold=127)
     with pytest.raises(UserError, match=r'cannot read the mask .*none.png: no such file'):
         load(tmp_path / 'none.png')
@@ -59,7 +59,7 @@ def test_masks_that_are_refused(tmp_path):
     with pytest.raises(UserError, match=r'cut.png: the PNG is truncated'):
         load(tmp_path / 'cut.png')
     results = dict(seg_map_path=save(tmp_path / 's.png', TRUTH), img_path='a.jpg', ori_shape=(4, 3))
-    with pytest.raises(UserError, match=r's.png is of 3×2 pixels, its image a.jpg of 3×4'):
+    with pytest.raises(UserError, match=r's.png has 3×2 pixels, but its image a.jpg has 3×4'):
         LoadBinaryMask().transform(results)
 
 
@@ -85,7 +85,7 @@ def test_dataset_pairs_by_name(tmp_path, name, classes):
 def test_dataset_names_what_is_missing(tmp_path):
     build = lambda **kw: DATASETS.build(dict(  # noqa: E731
         type='mmkcla.KvasirSEGDataset', data_root=str(tmp_path), pipeline=[], **kw))
-    with pytest.raises(UserError, match=r'no images \(.jpg .*\) in .*images/train, which does not exist; mmkcla data'):
+    with pytest.raises(UserError, match=r'no images \(.jpg .*\) in .*images/train, which does not exist; create'):
         build(split='train')
     prepared(tmp_path)
     (tmp_path / 'masks' / 'train' / 'a.png').unlink()

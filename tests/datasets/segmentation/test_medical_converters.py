@@ -166,7 +166,7 @@ def problem_set(folder):
 PROBLEMS = f'''\
 all-zero mask: masks/train/empty.png (kept; no value above 127)
 all-zero mask: masks/train/faint.png (kept; no value above 127, the largest is 127)
-coloured mask: {MASKS}/colour_segmentation.png (red, green and blue differ by up to 255; a mask of two classes is grey)
+coloured mask: {MASKS}/colour_segmentation.png (red, green and blue differ by up to 255; two-class masks must be grey)
 corrupt image: {IMAGES}/cut_image.jpg (cut off or truncated)
 corrupt image: {IMAGES}/text.jpg (not a JPEG, PNG, BMP, WEBP, TIFF, PPM file)
 corrupt mask: {MASKS}/cut_mask_segmentation.png (cut off or truncated)

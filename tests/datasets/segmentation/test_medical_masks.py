@@ -71,7 +71,7 @@ def test_deep_values_are_scaled_by_the_whole_range():
 
 
 @pytest.mark.parametrize(('values', 'found'), [
-    (DISC.astype(np.uint16) * 256, 'values from 0 to 256; the largest must be 65535, or at most 255, and all whole'),
+    (DISC.astype(np.uint16) * 256, 'values from 0 to 256; the largest must be 65535, or at most 255, and all must'),
     (DISC.astype(np.uint16) * 1000, 'values from 0 to 1000; '),
     (DISC.astype(np.int32) * 70000, 'values from 0 to 70000; '),
     (DISC.astype(np.int32) * -1, 'values from -1 to 0; '), (DISC.astype(np.float32) * 0.9, 'values from 0 to 0.9; '),
@@ -141,6 +141,6 @@ def test_verify_and_training_agree_on_a_turned_mask(tmp_path):
     assert np.array_equal(LoadBinaryMask()({**results, 'seg_map_path': str(path)})['gt_seg_map'], upright)
     assert verify(tmp_path) == []
     path.write_bytes(turned(upright.T.copy(), 6, 'PNG'))  # stored of the image's size, but turned out of it
-    with pytest.raises(UserError, match='is of 10×12 pixels, its image .* of 12×10'):
+    with pytest.raises(UserError, match='has 10×12 pixels, but its image .* has 12×10'):
         LoadBinaryMask()({**results, 'seg_map_path': str(path)})
     assert verify(tmp_path) == ['masks/train/a.png: size mismatch (mask 10x12, image 12x10)']

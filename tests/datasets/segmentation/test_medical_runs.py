@@ -302,7 +302,7 @@ def test_command_lines(tmp_path):
             ('dataset_converters/isic2017.py', ['raw'], 'error: no ISIC-2017_Training_Data.zip and no ISIC-2017_'),
             ('dataset_converters/isic2018.py', ['none'], 'error: no folder or zip file none; it is where'),
             ('dataset_converters/kvasir_seg.py', ['raw', '--split', '9'], "error: split '9': must be like 7:3"),
-            ('misc/verify_dataset.py', ['none'], 'error: no folder none; mmkcla data makes it')):
+            ('misc/verify_dataset.py', ['none'], 'error: no folder none; create it with mmkcla data')):
         code, text, errors = run(tool, *arguments)
         assert (code, text) == (2, '') and errors.startswith(message) and errors.count('\n') == 1
 

@@ -243,7 +243,7 @@ def test_one_split_only(tmp_path, split):
     if split == 'train':
         check_train()
     else:
-        with pytest.raises(UserError, match=r'no folder .*images/train .*has: test; it is for testing only'):
+        with pytest.raises(UserError, match=r'no folder .*images/train .*has: test; this data set is for testing only'):
             check_train()
 
 
@@ -311,7 +311,7 @@ def test_folds(tmp_path):
     (tmp_path / 'out/folds.json').write_text(json.dumps({'format': 'mmkcla folds 1', 'folds': [['p0__a0'], ['x']]}))
     problems = check(tmp_path / 'out', quick=True).problems
     assert 'folds.json: x is not of train' in problems and 'folds.json: lacks p3__a9 of train' in problems
-    with pytest.raises(UserError, match='the folds of .* are not of its training images: p0__a1, '):
+    with pytest.raises(UserError, match='the folds of .* do not match its training images: p0__a1, '):
         build(tmp_path, split='val', fold=0)
     (tmp_path / 'out/folds.json').unlink()
     assert check(tmp_path / 'out').problems == ['folds.json: is in the manifest, but not there']
@@ -337,7 +337,7 @@ def test_classes_of_the_data_set(tmp_path):
     data = build(tmp_path, split='train', metainfo=dict(classes=('background', 'polyp')))
     assert data.metainfo['classes'] == ('background', 'polyp') and len(data.metainfo['palette']) == 2
     assert data.metainfo['label_map'] is None
-    for classes, message in ((('a', 'b', 'c'), r'BinarySegDataset: 3 classes \(a, b, c\), but it is for two'),
+    for classes, message in ((('a', 'b', 'c'), r'BinarySegDataset: 3 classes \(a, b, c\), but it needs two'),
                              (('polyp',), '1 classes'), ('polyp', "is the string 'polyp'; write classes=")):
         with pytest.raises(UserError, match=message):
             build(tmp_path, split='train', metainfo=dict(classes=classes))
@@ -352,5 +352,5 @@ def test_train_and_val_need_the_same_fold(tmp_path):
         for split, fold in (('train', train), ('val', val))} | {'model': {}}
     check_config(config(1, 1), ['train', 'val'])
     for train, val in ((None, 0), (1, 0)):
-        with pytest.raises(UserError, match=f'^fold is {train} for train and 0 for val .*: give both the same$'):
+        with pytest.raises(UserError, match=f'^fold is {train} for train and 0 for val .*: set both to the same fold$'):
             check_config(config(train, val), ['train', 'val'])

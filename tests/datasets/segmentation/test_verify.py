@@ -141,8 +141,8 @@ def test_a_training_refuses_one_changed_bit(data, tmp_path, capsys):
     change(data / TRAIN)
     assert error_of(capsys, 'train', 'unet-kcla-small_1xb8-300e_isic2017-256x256', '--work-dir', tmp_path / 'w',
                     '--cfg-options', f'data_root={data}') == (
-        f'the data set {data} is damaged: {TRAIN}: its content is not that of the manifest (sha256); see '
-        f'mmkcla data verify {data}, or train anyway with --no-checks')
+        f'the data set {data} is damaged: {TRAIN}: its content is not that of the manifest (sha256); run '
+        f'mmkcla data verify {data}, or skip the checks with --no-checks')
 
 
 def test_a_changed_mask_of_a_quick_check(data):
@@ -196,7 +196,7 @@ def test_without_manifest_and_empty_masks(data):
 
 
 def test_folders_that_are_no_data_set(tmp_path):
-    with pytest.raises(UserError, match=r'no folder \S+none; mmkcla data makes it'):
+    with pytest.raises(UserError, match=r'no folder \S+none; create it with mmkcla data'):
         verify(tmp_path / 'none')
     (tmp_path / 'images').mkdir()
     with pytest.raises(UserError, match='is not a prepared data set: it needs the folders images and masks'):
