@@ -1,1 +1,1 @@
-"""Analyses of layer attentions; docs/analysis.md."""
+"""Analyses of layer attentions; see docs/analysis.md."""

@@ -1,4 +1,4 @@
-"""Count multiply-accumulates while a model runs, and say what was not counted."""
+"""Count multiply-accumulates while a model runs, and list the uncounted operators."""
 from __future__ import annotations
 
 from collections import Counter
@@ -12,11 +12,11 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 aten = torch.ops.aten
-# one multiply-accumulate per element of the result
+# one multiply-accumulate per output element
 ELEMENTWISE = (aten.mul, aten.mul_, aten.div, aten.div_, aten.lerp, aten.lerp_, aten.addcmul, aten.addcmul_,
                aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_no_training,
                aten.cudnn_batch_norm, aten.miopen_batch_norm)
-# names of what moves or makes tensors and computes nothing
+# operators that move or create tensors without arithmetic
 _NO_WORK = {
     'alias', 'as_strided', 'clone', 'copy_', '_to_copy', 'contiguous', 'detach', 'diagonal', 'expand', 'flip',
     'lift_fresh', 'permute', 'repeat', 'reshape', '_reshape_alias', 'select', 'set_', 'slice', 'split',
@@ -29,17 +29,17 @@ _NO_WORK = {
 
 
 class MacCounter(TorchDispatchMode):
-    """Counts what torch runs inside the block, a forward or a backward.
+    """Context manager that counts the operations run by torch, forward or backward.
 
-    ``macs``: of convolutions and matrix products, by torch's own formulas (half of its FLOPs, bias adds left out).
-    ``elementwise``: one per element of the result of multiplications, divisions, interpolations and batch norms, whose
-    addition belongs to the same multiply-accumulate; the mixing of maps by layer attentions is of this kind. Additions
-    alone, sums, comparisons, exponentials and other functions are in neither: ``others`` has their calls and the
-    elements of their results. Views, copies and allocations do not count at all.
+    ``macs``: multiply-accumulates of convolutions and matrix products, by torch's formulas (half of its FLOPs, without
+    bias additions). ``elementwise``: one per output element of multiplications, divisions, interpolations and batch
+    norms, including the addition of the same multiply-accumulate. The mixing of maps by layer attentions is of this
+    kind. Plain additions, sums, comparisons, exponentials and other functions are not counted in either; ``calls`` and
+    ``elements`` have their calls and output elements by operator. Views, copies and allocations are ignored.
 
     Args:
-        root: count the MACs by module too: ``by_module`` has them under the names of ``root.named_modules()`` whose
-            forward was called, everything inside included.
+        root: also count the MACs per module: ``by_module`` has them by the names of ``root.named_modules()`` whose
+            forward was called, including submodules.
     """
 
     def __init__(self, root: nn.Module | None = None) -> None:
@@ -51,7 +51,7 @@ class MacCounter(TorchDispatchMode):
         self.elements: Counter[str] = Counter()
         self._root = root
         self._tracker: ModuleTracker | None = None
-        self._depth = 0  # it enters itself while it takes a composite operator apart
+        self._depth = 0  # the context is re-entered while a composite operator is decomposed
 
     def __enter__(self) -> MacCounter:
         if self._root is not None and self._tracker is None:
@@ -69,7 +69,7 @@ class MacCounter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         packet = func._overloadpacket
-        if packet not in flop_registry:  # in inference mode composite operators come here whole
+        if packet not in flop_registry:  # in inference mode composite operators arrive undecomposed
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -97,7 +97,7 @@ class MacCounter(TorchDispatchMode):
         return out
 
     def part(self, name: str) -> int:
-        """MACs of the module ``name``; of its topmost parts that were called, where itself was not."""
+        """MACs of the module ``name``. If it was not called itself, the sum of its topmost submodules that were."""
         if name in self.by_module:
             return self.by_module[name]
         below = [known for known in self.by_module if known.startswith(name + '.')]

@@ -1,4 +1,4 @@
-"""What the features of several configs (backbone and neck) cost beside each other, without a data set."""
+"""Compare the cost of the features (backbone and neck) of several configs, without a data set."""
 from __future__ import annotations
 
 import statistics
@@ -25,8 +25,8 @@ COLUMNS = ('config', 'parameters', 'saved_bytes', 'seconds', 'ratio', 'ratio_q1'
 
 @dataclass
 class FeatureCost:
-    """Of one config: parameters of the whole model, and of one training step of ``extract_feat`` (a forward and a
-    backward) the bytes that autograd keeps and the seconds of each round."""
+    """Cost of one config: parameters of the complete model, and for one training step of ``extract_feat`` (forward and
+    backward) the bytes saved by autograd and the seconds of each round."""
 
     config: str
     parameters: int
@@ -35,19 +35,19 @@ class FeatureCost:
 
     @property
     def median(self) -> float:
-        """Seconds a step."""
+        """Median seconds per step."""
         return statistics.median(self.seconds)
 
 
 def feature_costs(models: dict[str, nn.Module], shape: tuple[int, int, int, int], rounds: int,
                   device: str = 'cpu') -> list[FeatureCost]:
-    """Run ``extract_feat`` of every model forward and backward, in turns, so that what else the machine does hits all.
+    """Time ``extract_feat`` forward and backward. The models run in turn, so that other load affects all of them.
 
     Args:
-        models: by name; any host's, in the mode to be measured.
-        shape: of the images, ``(B, 3, H, W)``.
-        rounds: timed steps a model, after one that is not.
-        device: where.
+        models: models of mmdet, mmseg or mmpretrain by name.
+        shape: shape of the images, ``(B, 3, H, W)``.
+        rounds: number of timed steps per model, after one warm-up step.
+        device: device to run on.
     """
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
     costs = []
@@ -69,13 +69,13 @@ def feature_costs(models: dict[str, nn.Module], shape: tuple[int, int, int, int]
 
 @contextmanager
 def saved_storages(model: nn.Module) -> Iterator[dict[int, int]]:
-    """Within it, what autograd keeps for the backward pass: ``{storage: bytes}``, parameters and buffers not counted.
+    """Record the memory saved by autograd for the backward pass as ``{storage: bytes}``.
 
-    Maps that several operations keep are counted once.
+    Parameters and buffers are excluded. Tensors saved by several operations count once.
     """
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     saved: dict[int, int] = {}
-    alive: list[Any] = []  # so that no address is used twice
+    alive: list[Any] = []  # prevents reuse of addresses
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -100,17 +100,17 @@ def _now(device: str) -> float:
 
 
 def write_features(folder: Path, costs: Sequence[FeatureCost], conditions: str) -> str:
-    """Write ``features.csv`` and ``features.md``, each whole; ratios are to the first.
+    """Write ``features.csv`` and ``features.md`` atomically, with ratios to the first config.
 
-    The ratio of time is the median over rounds of the ratio within a round, with its quartiles, so that what the
-    machine did meanwhile cancels.
+    The time ratio is the median over rounds of the ratio within each round, with quartiles. This cancels other load on
+    the machine.
 
     Returns:
-        The Markdown.
+        The Markdown text.
     """
     first = costs[0]
-    lines = [f'A training step of backbone and neck; {conditions}; {len(first.seconds)} rounds in turns.', '',
-             '| config | parameters (whole model) | kept for backward (MiB) | × | step (ms) | × (quartiles) |',
+    lines = [f'One training step of backbone and neck; {conditions}; {len(first.seconds)} rounds in turn.', '',
+             '| config | parameters (complete model) | saved for backward (MiB) | × | step (ms) | × (quartiles) |',
              '| --- | ---: | ---: | ---: | ---: | --- |']
     rows = []
     for cost in costs:
@@ -128,10 +128,10 @@ def write_features(folder: Path, costs: Sequence[FeatureCost], conditions: str) 
 
 
 def model_with_features(config: Config, name: str) -> nn.Module:
-    """The model of a config, its hosts imported.
+    """Build the model of a config and import the libraries it needs.
 
     Raises:
-        UserError: it has no model, or one without ``extract_feat``.
+        UserError: if the config has no model, or the model has no ``extract_feat``.
     """
     from mmengine.registry import MODELS, init_default_scope
     if not config.get('model'):
@@ -140,6 +140,6 @@ def model_with_features(config: Config, name: str) -> nn.Module:
     init_default_scope(config.get('default_scope', 'mmengine'))
     model = MODELS.build(config.model)
     if not hasattr(model, 'extract_feat'):
-        raise UserError(f'{name}: {type(model).__name__} has no extract_feat, only models of mmdet, mmseg and '
-                        'mmpretrain have')
+        raise UserError(f'{name}: {type(model).__name__} has no extract_feat; use a model of mmdet, mmseg or '
+                        'mmpretrain')
     return model

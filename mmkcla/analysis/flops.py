@@ -29,7 +29,7 @@ _ATTENTIONS = 'layer_attentions'
 
 @dataclass
 class Part:
-    """Parameters and MACs of a top-level part of a model; ``inside`` names the part it belongs to, '' at the top."""
+    """Parameters and MACs of a part of a model; ``inside`` is the name of its parent part, or '' at the top level."""
 
     name: str
     parameters: int
@@ -39,11 +39,11 @@ class Part:
 
 @dataclass
 class Complexity:
-    """What a config's model costs at an input of ``shape`` (H, W), one image.
+    """Cost of the model of a config for one image of ``shape`` (H, W).
 
-    ``parts``: the model's children, with the backbone's layer attentions once more by themselves; ``uncounted``:
-    operator, calls and elements of its results, most elements first; ``proposals``: of two-stage detectors, how many
-    regions the second stage was run on, else None.
+    ``parts``: the children of the model, with the layer attentions of the backbone again separately; ``uncounted``:
+    operator, calls and output elements, sorted by elements; ``proposals``: number of regions in the second stage of
+    two-stage detectors, else None.
     """
 
     config: str
@@ -56,15 +56,15 @@ class Complexity:
 
 
 def complexity(config: Config, shape: tuple[int, int], device: torch.device | str = 'cpu') -> Complexity:
-    """Count with one image of zeros; MACs are those of convolutions and matrix products, once each.
+    """Count the MACs of convolutions and matrix products for one image of zeros.
 
     Args:
-        config: of mmdet, mmseg or mmpretrain; its hosts are imported already.
+        config: config of mmdet, mmseg or mmpretrain, whose libraries are already imported.
         shape: (H, W) of the network's input.
-        device: where it runs.
+        device: device to run on.
 
     Raises:
-        UserError: the model cannot take an input of that shape, or has no forward without a data set.
+        UserError: if the model does not accept this input shape, or cannot run without a data set.
     """
     model = seeded_model(config).to(device)
     inputs = torch.zeros(1, _in_channels(model), *shape, device=device)
@@ -97,7 +97,7 @@ def _in_channels(model: nn.Module) -> int:
 
 
 def _samples(config: Config, shape: tuple[int, int]) -> list[Any] | None:
-    """What a detector asks of an image beside its pixels."""
+    """Metadata that a detector needs in addition to the image."""
     if config.get('default_scope') != 'mmdet':
         return None
     from mmdet.structures import DetDataSample
@@ -125,7 +125,7 @@ def _parts(model: nn.Module, counter: MacCounter) -> list[Part]:
 
 
 def conclusions(results: Sequence[Complexity]) -> list[str]:
-    """A line a config."""
+    """Return one line per config."""
     lines = []
     for result in results:
         regions = '' if result.proposals is None else f', second stage on {result.proposals} regions'
@@ -139,7 +139,7 @@ def conclusions(results: Sequence[Complexity]) -> list[str]:
 
 
 def write(folder: Path, results: Sequence[Complexity]) -> list[Path]:
-    """``flops.csv`` (a row a part), ``uncounted.csv`` (an operator), ``flops.md`` with both, and ``flops.png``."""
+    """Write ``flops.csv`` (rows: parts), ``uncounted.csv`` (rows: operators), ``flops.md`` with both, ``flops.png``."""
     table, uncounted, report = folder / 'flops.csv', folder / 'uncounted.csv', folder / 'flops.md'
     rows = []
     for result in results:
@@ -158,7 +158,7 @@ def write(folder: Path, results: Sequence[Complexity]) -> list[Path]:
 
 
 def figure(results: Sequence[Complexity]) -> Figure:
-    """Bars of each config: parameters, and MACs; what the layer attentions have of them is dark."""
+    """Draw bars of parameters and MACs per config, with the share of the layer attentions in dark."""
     drawn = new_figure(11, 1.6 + 0.3 * len(results))
     rows = range(len(results))
     for number, (title, unit, value) in enumerate((('parameters', 1e6, 'parameters'), ('GMAC', 1e9, 'macs'))):
@@ -166,8 +166,8 @@ def figure(results: Sequence[Complexity]) -> Figure:
         totals = [getattr(result, value) / unit for result in results]
         attentions = [sum(getattr(part, value) for part in result.parts if part.name == _ATTENTIONS) / unit
                       for result in results]
-        axes.barh(rows, totals, color='tab:blue', alpha=0.45, label='whole model')
-        axes.barh(rows, attentions, color='tab:blue', label='of which layer attention')
+        axes.barh(rows, totals, color='tab:blue', alpha=0.45, label='complete model')
+        axes.barh(rows, attentions, color='tab:blue', label='layer attention')
         for row, total in zip(rows, totals, strict=True):
             axes.annotate(f'{total:.4g}', (total, row), (3, 0), textcoords='offset points', va='center', fontsize=8)
         axes.set_yticks(rows, [f'{result.config} ({result.shape[0]}×{result.shape[1]})' for result in results]
@@ -180,7 +180,7 @@ def figure(results: Sequence[Complexity]) -> Figure:
 
 
 def markdown(results: Sequence[Complexity]) -> list[str]:
-    """One table of all configs and their parts, and what was not counted."""
+    """Format a table of all configs with their parts, and the uncounted operators."""
     lines = ['MAC: one multiply-accumulate; FLOPs are twice that. Counted: convolutions and matrix products.', '',
              '| config | input | part | parameters | GMAC |', '| --- | --- | --- | ---: | ---: |']
     for result in results:
@@ -189,13 +189,13 @@ def markdown(results: Sequence[Complexity]) -> list[str]:
         for part in result.parts:
             name = f'of which {part.name}' if part.inside else part.name
             lines.append(f'| | | {name} | {part.parameters:,} | {part.macs / 1e9:.4f} |')
-    lines += ['', 'Not counted (calls; millions of elements of the results):', '']
+    lines += ['', 'Not counted (calls; millions of output elements):', '']
     for result in results:
         listed = ', '.join(f'{name} ({calls}; {elements / 1e6:.2f})' for name, calls, elements in result.uncounted)
         lines.append(f'* {result.config}: {listed}')
     regions = [f'{result.config}: {result.proposals}' for result in results if result.proposals is not None]
     if regions:
-        lines += ['', 'Regions in the second stage of detectors (it depends on the weights, here random, and on the '
+        lines += ['', 'Regions in the second stage of detectors (depends on the weights, here random, and on the '
                   'image, here zeros): ' + ', '.join(regions) + '.']
     return lines
 

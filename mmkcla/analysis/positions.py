@@ -1,6 +1,6 @@
-"""Time and memory of the attentions over positions against the number of positions n = H·W.
+"""Time and memory of spatial attentions against the number of positions n = H·W.
 
-Each measurement runs in a process of its own, so that its peak is its own and running out of memory ends only it.
+Each measurement runs in a separate process, which isolates its peak memory and out-of-memory failures.
 """
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MODULES = {
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement: a forward and a backward of one map.
+    """One measurement of a forward and backward pass on one map.
 
-    ``seconds`` is the median of the repeats, ``megabytes`` (2^20 bytes) the peak above what was there before; both None
-    where ``status`` is not ``done``.
+    ``seconds`` is the median of the repeats, ``megabytes`` (2^20 bytes) the peak above the memory used before. Both are
+    None if ``status`` is not ``done``.
     """
 
     module: str
@@ -49,19 +49,18 @@ class Point:
 
 def measure(sides: Sequence[int], channels: int, key_channels: int, memory_limit: float, repeats: int = 3,
             modules: Sequence[str] = tuple(MODULES)) -> Iterator[Point]:
-    """Measure every module at maps of ``side × side``, batch 1, float32, until it fails.
+    """Measure every module on maps of ``side × side``, batch size 1, float32, until it fails.
 
     Args:
-        sides: sides of the maps, in pixels, rising.
+        sides: sides of the maps, in pixels, in ascending order.
         channels: channels C of the map.
         key_channels: channels of keys and values.
-        memory_limit: GiB a process may take (of address space above what torch itself takes; of the GPU's memory on
-            one): more is its end.
-        repeats: forwards and backwards timed.
-        modules: names of :data:`MODULES`.
+        memory_limit: memory limit of a process in GiB (address space in addition to that of torch, or GPU memory).
+        repeats: number of timed forward and backward passes.
+        modules: names in :data:`MODULES`.
 
     Yields:
-        The points, module by module; after the first failure of a module, ``skipped`` for what is larger.
+        The points, module by module. After the first failure of a module, larger sides have the status ``skipped``.
     """
     for name in modules:
         failed = False
@@ -80,7 +79,7 @@ def _in_own_process(*args: object) -> Point:
     sender.close()
     try:
         return receiver.recv()
-    except EOFError:  # killed by the system for what it took
+    except EOFError:  # killed by the system because of its memory use
         return Point(args[0], args[1], args[1] ** 2, OUT_OF_MEMORY)
     finally:
         process.join()
@@ -94,7 +93,7 @@ def _measure_here(sender: multiprocessing.connection.Connection, name: str, side
     device = torch.device('cuda' if cuda else 'cpu')
     module = MODULES[name](channels, key_channels).to(device)
     warm = torch.randn(1, channels, 8, 8, device=device)
-    module(warm).sum().backward()  # what torch itself takes at its first step does not count
+    module(warm).sum().backward()  # warm-up: excludes torch's own allocations of the first step
     x = torch.randn(1, channels, side, side, device=device, requires_grad=True)
     _limit(memory_limit, cuda)
     before = _peak(cuda)
@@ -143,8 +142,8 @@ def _non_local(channels: int, key_channels: int) -> nn.Module:
 
 
 def exponent(points: Sequence[Point], quantity: str) -> float | None:
-    """The power of n with which ``seconds`` or ``megabytes`` grow, by least squares of the logarithms over the larger
-    half of the points that are done; None for fewer than two."""
+    """Exponent of n for ``seconds`` or ``megabytes``, by least squares on logarithms over the larger half of the
+    completed points; None for fewer than two points."""
     done = [point for point in points if point.status == 'done' and (getattr(point, quantity) or 0) > 0]
     done = done[-max(2, (len(done) + 1) // 2):]
     if len(done) < 2:
@@ -155,7 +154,7 @@ def exponent(points: Sequence[Point], quantity: str) -> float | None:
 
 
 def conclusions(points: Sequence[Point]) -> list[str]:
-    """A line a module: how it grows, and where it ends."""
+    """Return one line per module with its growth and the size at which it ran out of memory."""
     lines = []
     for name in dict.fromkeys(point.module for point in points):
         own = [point for point in points if point.module == name]
@@ -168,12 +167,12 @@ def conclusions(points: Sequence[Point]) -> list[str]:
 
 
 def write_points(path: Path, points: Sequence[Point]) -> None:
-    """A row a point, as CSV."""
+    """Write one row per point as CSV."""
     write_csv(path, map(asdict, points), [field.name for field in fields(Point)], digits=None)
 
 
 def draw_points(path: Path, points: Sequence[Point]) -> None:
-    """Time and memory against n, both axes logarithmic; a cross where a module ran out of memory."""
+    """Draw time and memory against n on logarithmic axes. A cross marks where a module ran out of memory."""
     import matplotlib
     matplotlib.use('Agg')
     from matplotlib import pyplot
@@ -182,7 +181,7 @@ def draw_points(path: Path, points: Sequence[Point]) -> None:
         own = [point for point in points if point.module == name and point.status == 'done']
         failed = next((point for point in points if point.module == name and point.status == OUT_OF_MEMORY), None)
         for axis, quantity in zip(axes, ('seconds', 'megabytes'), strict=True):
-            # a small map's peak may hide in torch's own
+            # the peak of a small map may be hidden by torch's own memory
             shown = [point for point in own if getattr(point, quantity) > 0]
             if not shown:
                 continue

@@ -1,4 +1,4 @@
-"""What is analysed: the backbone of a config with its weights, and images prepared as the config's tests do."""
+"""Subjects of the analyses: the backbone of a config with its weights, and images from its test pipeline."""
 from __future__ import annotations
 
 import copy
@@ -36,9 +36,9 @@ _PREFIX = 'backbone.'
 
 @dataclass
 class Subject:
-    """A model of a config, ready to be run on images.
+    """The model of a config, ready to run on images.
 
-    ``label`` names it in tables (the config's name), ``weights`` says where its weights came from.
+    ``label`` is its name in tables (the name of the config), and ``weights`` describes the origin of its weights.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def title(self) -> str:
-        """For a figure's title: the config, the method and where the weights came from."""
+        """Title for figures: config, method and origin of the weights."""
         return f'{self.label} ({self.method}, {self.weights})'
 
     @torch.no_grad()
@@ -71,18 +71,18 @@ class Subject:
 
 def build_subject(config: Config, checkpoint: str | None, seed: int = 0, size: tuple[int, int] | None = None,
                   device: torch.device | str = 'cpu') -> Subject:
-    """Build the model of ``config``, its backbone's weights from ``checkpoint`` or drawn with ``seed``.
+    """Build the model of ``config`` with the weights from ``checkpoint``, or random weights.
 
     Args:
-        config: with layer attention in its backbone; its hosts are imported already.
-        checkpoint: of the model or of its backbone alone; None draws random weights, and pretrained ones that the
-            config names are not fetched.
-        seed: of the random weights.
-        size: (H, W) to resize images to; None prepares them as the config's tests do.
-        device: where the backbone runs.
+        config: config with layer attention in its backbone, whose libraries are already imported.
+        checkpoint: checkpoint of the model or of its backbone; None: random weights, without downloading the
+            pretrained weights in the config.
+        seed: seed of the random weights.
+        size: (H, W) to resize images to; None: use the test pipeline of the config.
+        device: device to run on.
 
     Raises:
-        UserError: the config has no backbone with layer attention, or the checkpoint does not fit the backbone.
+        UserError: if the config has no backbone with layer attention, or the checkpoint does not fit the backbone.
     """
     name = config.filename
     model = seeded_model(config, seed)
@@ -91,8 +91,8 @@ def build_subject(config: Config, checkpoint: str | None, seed: int = 0, size: t
         raise UserError(f'the model of config {name} has no backbone ({type(model).__name__})')
     methods = {type(module).__name__: None for module in backbone.modules() if isinstance(module, LayerAttention)}
     if not methods:
-        raise UserError(f'the backbone of config {name} has no layer attention; one is put in by '
-                        '--cfg-options model.backbone.layer_attention.type=KCLA where its type takes it')
+        raise UserError(f'the backbone of config {name} has no layer attention; if its type supports one, add it with '
+                        '--cfg-options model.backbone.layer_attention.type=KCLA')
     weights = f'{RANDOM}, seed {seed}'
     if checkpoint is not None:
         load_backbone(backbone, checkpoint)
@@ -103,29 +103,29 @@ def build_subject(config: Config, checkpoint: str | None, seed: int = 0, size: t
 
 def build_subjects(names: Sequence[str], options: list[str], checkpoints: Sequence[str], seed: int,
                    size: tuple[int, int] | None, device: torch.device | str) -> list[Subject]:
-    """Read and build several configs.
+    """Read several configs and build their models.
 
     Args:
         names: paths or names of configs.
-        options: ``KEY=VALUE`` for all of them.
-        checkpoints: one each; :data:`RANDOM_WEIGHTS` for random weights.
+        options: ``KEY=VALUE`` for all configs.
+        checkpoints: one per config; :data:`RANDOM_WEIGHTS` for random weights.
         seed, size, device: see :func:`build_subject`.
 
     Raises:
-        UserError: two configs of one name, or what :func:`build_subject` raises.
+        UserError: if two configs have the same name; see also :func:`build_subject`.
     """
     subjects: list[Subject] = []
     for name, checkpoint in zip(names, checkpoints, strict=True):
         config = load_config(name, options)
         if any(Path(config.filename).stem == subject.label for subject in subjects):
-            raise UserError(f'two configs are called {Path(config.filename).stem}; an analysis needs different names')
+            raise UserError(f'two configs are named {Path(config.filename).stem}; rename one of them')
         prepare_hosts(config)
         subjects.append(build_subject(config, None if checkpoint == RANDOM_WEIGHTS else checkpoint, seed, size, device))
     return subjects
 
 
 def seeded_model(config: Config, seed: int = 0) -> nn.Module:
-    """The model of a config with random weights by its own rules; pretrained ones it names are not fetched."""
+    """Build the model of a config with its own random initialisation. Pretrained weights are not downloaded."""
     if config.get('model') is None:
         raise UserError(f"config {config.filename} has no 'model'")
     config = copy.deepcopy(config)
@@ -141,7 +141,7 @@ def seeded_model(config: Config, seed: int = 0) -> nn.Module:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """mmengine logs a paragraph for every parameter it initialises, and warns of each change of the scope."""
+    """Silence mmengine, which logs the initialisation of every parameter and each change of the scope."""
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel('ERROR')
@@ -166,31 +166,33 @@ def _forget_pretrained(part: Any) -> None:
 
 
 def load_backbone(backbone: nn.Module, checkpoint: str) -> None:
-    """Load a backbone's weights, of a whole model's checkpoint or its own.
+    """Load the weights of a backbone from its own checkpoint or that of the complete model.
 
     Raises:
-        UserError: the file cannot be read, or does not fit the backbone whole.
+        UserError: if the file cannot be read, or does not contain all weights of the backbone.
     """
     weights = state_dict_of(read_checkpoint(download(checkpoint)))
     below = {name.removeprefix(_PREFIX): value for name, value in weights.items() if name.startswith(_PREFIX)}
     report = compare(backbone, below or weights)
-    require(report, 'all', checkpoint, '; the analysis runs the backbone alone, and all of it must be there')
+    require(report, 'all', checkpoint, '; the analysis needs all weights of the backbone')
     backbone.load_state_dict(below or weights, strict=False)  # strict would want step counters that old files lack
 
 
 def image_preparation(config: Config, model: nn.Module, size: tuple[int, int] | None,
                       device: torch.device | str) -> Callable[[Path], Tensor]:
-    """A function from an image file to the backbone's input, ``(1, 3, H, W)``: the pipeline of the config's tests, or
-    loading and resizing to ``size``, and then the model's own data preprocessor."""
+    """Return a function from an image file to the input of the backbone, ``(1, 3, H, W)``.
+
+    It runs the test pipeline of the config, or loads and resizes to ``size``, and then the model's data preprocessor.
+    """
     scope = config.get('default_scope')
     dataset = innermost_dataset((config.get('test_dataloader') or {}).get('dataset') or {})
     steps = without_annotations(dataset['pipeline']) if dataset.get('pipeline') else []
     if size is None:
         if not steps:
-            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which says how an '
-                            'image is prepared; give --size')
+            raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline to prepare images; '
+                            'use --size')
     elif scope not in _PACK:
-        raise UserError(f'config {config.filename} is not of mmdet, mmseg or mmpretrain (its default_scope)')
+        raise UserError(f'config {config.filename} has default_scope={scope!r}; use mmdet, mmseg or mmpretrain')
     else:
         keys = ('img_path', 'ori_shape', 'img_shape', 'scale_factor')
         steps = [dict(type='mmkcla.LoadImageFromFile'), *(step for step in steps if step is to_rgb),
@@ -206,7 +208,7 @@ def image_preparation(config: Config, model: nn.Module, size: tuple[int, int] | 
 
 
 def each_image(subject: Subject, images: list[Path]) -> Iterator[tuple[Path, list[Stage]]]:
-    """Run a subject on images one by one, with a progress bar on a terminal."""
+    """Run a subject on each image, with a progress bar on a terminal."""
     from tqdm import tqdm
     for image in tqdm(images, desc=subject.label, unit='image', disable=None, leave=False):
         yield image, subject.stages(image)

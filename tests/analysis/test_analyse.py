@@ -204,7 +204,7 @@ def test_errors(images, tmp_path, capsys) -> None:
         return error_of(capsys, 'analyse', *arguments, '--out-dir', tmp_path / 'out')
 
     message = failing('keys', 'resnet20_digits', '--images', images)
-    assert message.startswith('the backbone of config ') and 'has no layer attention; one is put in by' in message
+    assert message.startswith('the backbone of config ') and 'has no layer attention; if its type' in message
     (tmp_path / 'empty').mkdir()
     assert failing('decay', CONFIG, '--images', tmp_path / 'empty').startswith(f'no images in {tmp_path}/empty ')
     options = ('--cfg-options', 'model.backbone.layer_attention.type=EfficientLayerAttention',
@@ -221,7 +221,7 @@ def test_errors(images, tmp_path, capsys) -> None:
         '--checkpoint has 2 values for 1 configs; give one per config (- for random weights)'
     assert failing('keys', CONFIG, '--images', images, '--checkpoint', 'no.pth') == 'no such checkpoint: no.pth'
     assert failing('keys', CONFIG, CONFIG, '--images', images) == \
-        f'two configs are called {CONFIG}; an analysis needs different names'
+        f'two configs are named {CONFIG}; rename one of them'
     assert failing('keys', CONFIG, '--images', images, '--max-images', '0') == '--max-images must be at least 1, got 0'
     assert failing('keys', CONFIG, '--images', images, '--size', '0') == \
         '--size takes one or two positive numbers, got 0'
