@@ -1,5 +1,6 @@
 """Read the parts of a COCO annotation file that are needed to check it against a config."""
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,10 @@ def _summary(content: dict, path: Path) -> CocoFile:
         names = {category['id']: category['name'] for category in content['categories']}
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a category without {error} in 'categories'") from error
+    for kind, values, what in (('file_name', images, 'images'), ('name', names.values(), 'categories')):
+        wrong = [value for value in values if not isinstance(value, str) or not value]
+        if wrong:
+            raise UserError(f'{path}: {kind} {wrong[0]!r} in {what!r}; text is expected')
     annotations = content.get('annotations')
     used = None
     if isinstance(annotations, list):
@@ -76,6 +81,10 @@ def _see_complete(images: list, annotations: list, path: Path) -> None:
         missing = [key for key in ('id', 'width', 'height') if key not in image]
         if missing:
             raise UserError(f"{path}: the image {image['file_name']} has no {', '.join(missing)}")
+        for key in ('width', 'height'):
+            if not _is_number(image[key]) or image[key] <= 0:
+                raise UserError(f"{path}: the image {image['file_name']} has the {key} {image[key]!r}; a number of "
+                                'pixels is expected')
     ids = set()
     boxes = 0
     for number, annotation in enumerate(annotations):
@@ -89,12 +98,34 @@ def _see_complete(images: list, annotations: list, path: Path) -> None:
             raise UserError(f"{where} has the id {annotation['id']} of an earlier one; ids must differ")
         ids.add(annotation['id'])
         box = annotation['bbox']
-        if not (isinstance(box, list) and len(box) == 4 and all(isinstance(side, (int, float)) for side in box)):
+        if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
             raise UserError(f"{where} (id {annotation['id']}) has the bbox {box!r}; four numbers [x, y, width, height] "
                             'are expected')
+        for key in ('area', 'iscrowd'):
+            if not _is_number(annotation[key]):
+                raise UserError(f"{where} (id {annotation['id']}) has the {key} {annotation[key]!r}; a number is "
+                                'expected')
+        _check_polygons(annotation.get('segmentation'), f"{where} (id {annotation['id']})")
         boxes += box[2] >= 1 and box[3] >= 1
     if annotations and not boxes:
         raise UserError(f'{path}: no annotation has a box of at least one pixel (bbox is [x, y, width, height])')
+
+
+def _check_polygons(segmentation: Any, where: str) -> None:
+    """Check the coordinates of polygons; pycocotools checks masks in run-length encoding.
+
+    Raises:
+        UserError: a coordinate is no finite number.
+    """
+    for polygon in segmentation if isinstance(segmentation, list) else ():
+        if isinstance(polygon, list) and not all(map(_is_number, polygon)):
+            wrong = next(value for value in polygon if not _is_number(value))
+            raise UserError(f'{where} has {wrong!r} in its segmentation; polygons are lists of numbers [x, y, x, y, …]')
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number (JSON as Python reads it may hold NaN and Infinity)."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _lists_only(text: str) -> dict[str, Any] | None:
