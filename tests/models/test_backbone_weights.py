@@ -237,7 +237,7 @@ def test_from_plain_weights(library, tmp_path, log):
         assert parameter.isfinite().all() and not torch.equal(parameter, start[name]), name
 
 
-def test_random_start_on_plain_weights_is_said(tmp_path, log):
+def test_random_attention_on_plain_weights_is_logged(tmp_path, log):
     _, init_cfg = save_plain(tmp_path / 'plain.pth')
     build(init_cfg=init_cfg, frozen_stages=1).init_weights()
     assert any('layer_scale_init=0. would start from the plain network' in line for line in log)
@@ -304,7 +304,7 @@ def test_attention_of_another_shape_does_not_fit(tmp_path):
         build(init_cfg=init_cfg).init_weights()
 
 
-def test_attention_weights_without_attention_are_said(tmp_path, log):
+def test_unused_attention_weights_are_logged(tmp_path, log):
     init_cfg = save(tmp_path / 'net.pth', build().state_dict())
     build(layer_attention=None, init_cfg=init_cfg).init_weights()
     count = sum(name.startswith('layer_attentions.') for name in build().state_dict())

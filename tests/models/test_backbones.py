@@ -248,13 +248,13 @@ def test_another_method_by_class_or_name():
     (lambda: KCLAResNet(50, multi_grid=(1, 2)), r'multi_grid=\(1, 2\) needs .* one entry for each of the 3 blocks'),
     (lambda: KCLAResNet(50, pretrained='a.pth', init_cfg=dict(type='Pretrained', checkpoint='b.pth')), 'both be set'),
 ])
-def test_bad_values_are_named(make, message):
+def test_invalid_values_are_reported(make, message):
     with pytest.raises(UserError, match=message) as error:
         make()
     assert '\n' not in str(error.value)
 
 
-def test_a_type_error_of_ones_own_is_not_hidden():
+def test_type_errors_in_a_layer_are_not_hidden():
     class _Broken(LayerAttention):
         def __init__(self, channels, **options):
             raise TypeError('broken')

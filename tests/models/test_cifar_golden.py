@@ -124,7 +124,7 @@ def test_block_kinds():
     (dict(depth=20, in_channels=0), 'in_channels=0 must be a number of channels'),
     (dict(depth=20, base_channels='16'), "base_channels='16' must be a number of channels"),
 ])
-def test_bad_values_are_named(options, message):
+def test_invalid_values_are_reported(options, message):
     with pytest.raises(UserError, match=message) as error:
         CifarLayerAttentionResNet(**options)
     assert '\n' not in str(error.value)

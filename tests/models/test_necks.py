@@ -209,7 +209,7 @@ def test_half_precision_and_compile():
     (lambda: KCLAFPN([8], 64, 1), 'needs at least two levels, got 1'),
     (lambda: KCLAFPN([8, 16], 60, 2), '60 channels are not divisible by head_channels=64'),
 ])
-def test_bad_values_are_named(make, message):
+def test_invalid_values_are_reported(make, message):
     with pytest.raises(UserError, match=message):
         make()
 

@@ -47,7 +47,7 @@ def test_every_input_pixel_reaches_the_deepest_map_and_back():
     assert (deep.grad.abs().sum(1) > 0).all()
 
 
-def test_map_of_the_skips_size_is_taken_as_it_is():
+def test_map_with_the_size_of_the_skip_is_unchanged():
     head = UNetHead((8, 16), (8, ), num_classes=2, out_channels=1)
     x = torch.randn(1, 16, 7, 9)
     assert head._to_size(x, head.ups[0], torch.Size((7, 9))) is x
@@ -82,7 +82,7 @@ def test_every_parameter_learns():
     (lambda: LayerAttentionResNet(18, stage_channels=(8, 8)), r'stage_channels=\(8, 8\) has 2 entries for 4 stages'),
     (lambda: LayerAttentionResNet(18, small_stem=True, deep_stem=True), 'small_stem and deep_stem cannot both be set'),
 ])
-def test_bad_values_are_named(make, message):
+def test_invalid_values_are_reported(make, message):
     with pytest.raises(UserError, match=message):
         make()
 

@@ -65,7 +65,7 @@ def test_pairs_are_found_and_packed(tmp_path):
     assert np.array_equal(entry['inputs'][0].permute(1, 2, 0).numpy(), bgr)
 
 
-def test_missing_partners_are_named(tmp_path):
+def test_missing_counterparts_are_reported(tmp_path):
     root = pair_folder(tmp_path, names=('a', 'b', 'c'))
     (root / 'right' / 'b.png').unlink()
     with pytest.raises(UserError, match=r'1 of 3 left images have no counterpart in .*right \(.*left/b.png\)'):

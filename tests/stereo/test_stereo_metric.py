@@ -44,7 +44,7 @@ def test_exactly_three_pixels_are_not_bad():
     assert metric.evaluate(1) == {'EPE': 2.5, '1px': .75, '3px': .5, 'D1': .25}
 
 
-def test_maps_without_valid_pixels_are_left_out_and_said(monkeypatch):
+def test_maps_without_valid_pixels_are_skipped_and_logged(monkeypatch):
     said = []
     monkeypatch.setattr('mmkcla.stereo.metric.print_log', lambda *args: said.append(args))
     metric = StereoMetric(max_disparity=50)

@@ -66,7 +66,7 @@ def test_threshold_is_on_the_foreground_probability(channels, threshold):
     assert evaluate(samples, threshold=threshold)['IoU_mean'] == pytest.approx(np.mean(want), abs=1e-9)
 
 
-def test_a_head_with_another_threshold_is_pointed_out(log):
+def test_head_with_another_threshold_is_reported(log):
     """mmseg's one-channel heads cut at 0.3 unless told otherwise."""
     samples = cases(3, 1, threshold=0.3)
     assert evaluate(samples) == evaluate(cases(3, 1, threshold=0.5))
