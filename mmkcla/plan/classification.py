@@ -32,7 +32,7 @@ class Labelled:
 
 
 def plan(images: Path, new: Path, machine: Machine, size: str | None = None, pretrained: bool | None = None) -> Plan:
-    """Look at class folders, and write the list of each split to ``new / 'annotations'``.
+    """Analyse class folders, and write the list of each split to ``new / 'annotations'``.
 
     Args:
         images: ``<class>/`` folders, or ``train/<class>/``, ``val/<class>/`` and maybe ``test/<class>/``.
@@ -57,7 +57,7 @@ def plan(images: Path, new: Path, machine: Machine, size: str | None = None, pre
 
 
 def load_splits(root: Path) -> tuple[list[str], dict[str, list[Labelled]]]:
-    """Find classes and splits, and read all images.
+    """Find the classes and splits, and read all images.
 
     Raises:
         UserError: there are fewer than two classes, or the splits' classes differ.

@@ -1,4 +1,4 @@
-"""COCO annotation files for a plan: their images found, their labels checked, and what can be mended mended."""
+"""COCO annotation files for a plan: find their images, check their labels, and repair what can be repaired."""
 from __future__ import annotations
 
 import json
@@ -65,10 +65,10 @@ class Coco:
 
 
 def load(path: Path, folders: Sequence[Path]) -> Coco:
-    """Read and check ``path``; its images lie in one of ``folders`` or in a folder there.
+    """Read and check ``path``; its images are in one of ``folders`` or in a sub-folder.
 
     Raises:
-        UserError: it is not in COCO's format, or the labels cannot be right.
+        UserError: the file is not in COCO format, or the labels are invalid.
     """
     if not path.is_file():
         raise UserError(f'no annotation file {path}')
@@ -90,7 +90,7 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
 
 
 def image_folder(names: Sequence[str], folders: Sequence[Path]) -> Path:
-    """The folder that has most of the files: one of ``folders``, or one directly in them."""
+    """The folder that contains most of the files: one of ``folders``, or a direct sub-folder."""
     candidates = []
     for folder in folders:
         if not folder.is_dir():
@@ -110,7 +110,7 @@ def _check_ids(content: dict, path: Path) -> None:
 
 
 def _check_sizes(coco: Coco) -> None:
-    """Boxes are in pixels of the size that the annotation file gives, so it must be that of the image.
+    """Check that image sizes match the annotation file, since boxes are in pixels of that size.
 
     Raises:
         UserError: it is not; for an EXIF orientation that the labels do not follow, too.
@@ -123,13 +123,13 @@ def _check_sizes(coco: Coco) -> None:
 
 
 def clean(content: dict) -> tuple[list[dict], list[Problem]]:
-    """The annotations that a detector can be trained and evaluated with.
+    """Return the annotations that a detector can be trained and evaluated with.
 
-    Left out: those of unknown images or categories, and boxes that are empty or outside of the image. Mended: boxes
-    that reach beyond the image, and ids below 1, which COCO's evaluation takes for "not matched".
+    Dropped: annotations of unknown images or categories, and boxes that are empty or outside the image. Repaired:
+    boxes that extend beyond the image, and ids below 1, which the COCO evaluation treats as "not matched".
 
     Args:
-        content: of an annotation file in COCO's format.
+        content: content of an annotation file in COCO format.
 
     Returns:
         The annotations, and what was changed or looks wrong.

@@ -30,7 +30,7 @@ _EVALUATED = 100  # detections per image that COCO's AP counts
 
 def plan(images: Sequence[Path], annotations: Sequence[Path], new: Path, machine: Machine, size: str | None = None,
          pretrained: bool | None = None) -> Plan:
-    """Look at a COCO data set, and write checked annotation files to ``new / 'annotations'``.
+    """Analyse a COCO data set, and write checked annotation files to ``new / 'annotations'``.
 
     Args:
         images: one folder, or one for each annotation file.
@@ -115,7 +115,7 @@ def _by_class(part: Coco) -> dict[str, int]:
 
 
 def _problems(split: str, part: Coco) -> list[Problem]:
-    """What is wrong within a split."""
+    """The problems within a split."""
     numbers = {image['file_name']: len(part.inside(image['id'], crowds=False)) for image in part.content['images']}
     left_out = ' (mmdet leaves them out of the training)' if split == 'train' else ''
     found = [*file_problems(part.files, part.folder), *part.problems,

@@ -1,4 +1,4 @@
-"""What a data set looks like: a data class a task, written as JSON and printed as a short table."""
+"""Statistics of a data set: one dataclass per task, written as JSON and printed as a short table."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,7 +16,7 @@ _LEVELS = (0, 5, 10, 50, 95, 100)
 
 @dataclass
 class Problem:
-    """Something wrong with the data.
+    """A problem with the data.
 
     Attributes:
         what: a noun phrase in the plural.
@@ -37,7 +37,8 @@ class Problem:
 
 @dataclass
 class ImageSummary:
-    """Of all images: quantiles in pixels, counts by channels and by bits, pixel mean and deviation (RGB, 0 to 255)."""
+    """Statistics of all images: size quantiles in pixels, counts by channels and by bits, pixel mean and standard
+    deviation (RGB, 0 to 255)."""
 
     count: int
     width: dict[str, float]
@@ -52,7 +53,7 @@ class ImageSummary:
 
 @dataclass
 class Fingerprint:
-    """What all tasks have in common.
+    """The fields common to all tasks.
 
     Attributes:
         task: ``'detection'``, ``'segmentation'`` or ``'classification'``.
@@ -91,7 +92,7 @@ class Fingerprint:
 
 @dataclass
 class DetectionFingerprint(Fingerprint):
-    """Of a COCO data set.
+    """Statistics of a COCO data set.
 
     Attributes:
         objects: of each class in each split, without crowds.
@@ -126,7 +127,7 @@ class DetectionFingerprint(Fingerprint):
 
 @dataclass
 class ClassificationFingerprint(Fingerprint):
-    """Of a folder of class folders: images of each class in each split."""
+    """Statistics of a folder of class folders: images of each class in each split."""
 
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -144,7 +145,7 @@ class ClassificationFingerprint(Fingerprint):
 
 @dataclass
 class SegmentationFingerprint(Fingerprint):
-    """Of images and masks.
+    """Statistics of images and masks.
 
     Attributes:
         pixels: of each class in each split.
@@ -192,7 +193,7 @@ def table(fingerprint: Fingerprint) -> str:
 
 
 def refuse_fatal(problems: Sequence[Problem]) -> None:
-    """Stop at problems that no plan can work with.
+    """Raise an error for fatal problems.
 
     Raises:
         UserError: naming them.

@@ -1,4 +1,4 @@
-"""What the image files of a data set are: sizes, channels, bit depth, content hashes, damage."""
+"""Properties of the image files of a data set: size, channels, bit depth, content hash, damage."""
 from __future__ import annotations
 
 import hashlib
@@ -53,7 +53,7 @@ def find_images(folder: Path) -> list[Path]:
 
 
 def read_images(paths: Sequence[Path], title: str = 'images') -> list[ImageFile]:
-    """Read headers and hashes of all files; nothing is raised for a damaged one, see ``problem``."""
+    """Read headers and hashes of all files; damaged files do not raise, see ``problem``."""
     return run_parallel(_read, paths, title=title)
 
 
@@ -162,13 +162,13 @@ def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:
 
 
 def copies_between(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> list[ImageFile]:
-    """The images of ``second`` whose bytes are those of an image of ``first``."""
+    """The images of ``second`` with the same bytes as an image of ``first``."""
     known = {image.sha256 for image in first if image.sha256}
     return [image for image in second if image.sha256 in known]
 
 
 def copies_within(images: Sequence[ImageFile]) -> list[ImageFile]:
-    """The images whose bytes an earlier one of the list has."""
+    """The images with the same bytes as an earlier one in the list."""
     seen: set[str] = set()
     again = []
     for image in images:

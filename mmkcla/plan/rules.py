@@ -26,7 +26,7 @@ BYTES_PER_IMAGE = {'box': 40 * 2 ** 20, 'mask': 280 * 2 ** 20}
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of the config and the reason that is written beside it."""
+    """A value of the config and its reason, written next to it as a comment."""
 
     value: Any
     reason: str

@@ -1,7 +1,7 @@
-"""Check a prepared segmentation data set before a training: every file, or the quick part of it.
+"""Check a prepared segmentation data set before training: all files, or a quick check.
 
-Works on what the converters write (``images/<split>``, ``masks/<split>``, ``manifest.json``), and on any folder of
-that layout; without a manifest there is nothing to compare contents with.
+It works on the output of the converters (``images/<split>``, ``masks/<split>``, ``manifest.json``) and on any folder
+with that layout; without a manifest, file contents are not compared.
 """
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from mmkcla.utils.ranks import rank
 
 from ...utils.text import one_line
 
-SAMPLE = 16  # masks that a quick check looks into
+SAMPLE = 16  # masks that a quick check reads
 HASH_SIDE = 16
 NEAR_BITS = 16  # of 256: further apart no near-duplicate; recompressing or resizing a picture moves a few bits
 
 
 @dataclass
 class Report:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        problems: a line each, sorted by file; empty if the data set is fine.
-        notes: what is worth knowing and no problem.
-        counts: pairs of each split.
-        empty_masks: masks without foreground among those looked into.
+        problems: one line each, sorted by file; empty if there are none.
+        notes: other information.
+        counts: number of pairs in each split.
+        empty_masks: number of masks without foreground among those checked.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -61,16 +61,16 @@ class Report:
 
 def verify(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,
            progress: bool | None = None) -> list[str]:
-    """The problems of a prepared data set, a line each; see :func:`check`."""
+    """Return the problems of a prepared data set, one line each; see :func:`check`."""
     return check(root, quick, near, workers, progress).problems
 
 
 def verify_once(root: str | os.PathLike) -> list[str]:
-    """The problems before a run: every file is looked at once, and anew when one has changed.
+    """Check a data set before a run: all files the first time and after changes, otherwise a quick check.
 
-    What was found right is kept as a digest of all names, sizes and times of change in ``.verified`` in the data set's
-    folder; while it fits, the check is the quick one. Of several processes the first does it, and the others check
-    quickly; where the folder cannot be written, every run looks at every file.
+    After a check without problems, a digest of all names, sizes and modification times is stored in ``.verified`` in
+    the folder of the data set. While it matches, the check is the quick one. In distributed training only rank 0 does
+    the full check. If the folder is not writable, every run checks all files.
 
     Args:
         root: the folder with ``images`` and ``masks``.
@@ -94,7 +94,7 @@ def verify_once(root: str | os.PathLike) -> list[str]:
 
 
 def _fingerprint(root: Path) -> bytes:
-    """Of the names, sizes and times of change of a data set's files."""
+    """Digest of the names, sizes and modification times of the files of a data set."""
     sizes = {**_list(root / 'images'), **_list(root / 'masks')}
     for name in (MANIFEST, FOLDS):
         sizes[name] = (root / name).stat().st_size if (root / name).exists() else -1
@@ -109,21 +109,21 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
           progress: bool | None = None) -> Report:
     """Check a prepared data set.
 
-    Always: images and masks lie in train, val and test; each image has a mask and each mask an image; files and their
-    sizes in bytes are the manifest's; what the manifest counts is what it lists, once each; no image is in two splits
-    by the manifest. Then of each pair: both can be decoded to the end, sizes are equal, the mask is
-    grey and its values are 0 and 1; the sha256 of the files is the manifest's; no image is in two splits.
+    Always checked: images and masks are in train, val and test; each image has a mask and each mask an image; files and
+    their sizes in bytes match the manifest; the counts of the manifest match its list of files, without duplicates; no
+    image of the manifest is in two splits. For each pair: both files can be decoded completely, their sizes are equal,
+    the mask is grey with the values 0 and 1, the sha256 matches the manifest, and no image is in two splits.
 
     Args:
         root: the folder with ``images`` and ``masks``.
-        quick: look into 16 masks and the heads of their images only, and hash nothing (well under a second).
-        near: also compare how images look across splits (difference hash of 256 bits): finds recompressed and resized
+        quick: read only 16 masks and the headers of their images, and hash nothing (well under a second).
+        near: also compare images across splits with a difference hash of 256 bits, to find recompressed and resized
             copies. Not with ``quick``.
-        workers: threads; None: one a processor.
-        progress: show a bar on stderr; None: if that is a terminal.
+        workers: number of threads; None: one per processor.
+        progress: show a progress bar on stderr; None: if stderr is a terminal.
 
     Raises:
-        UserError: there is no such folder, or no ``images`` and ``masks`` in it.
+        UserError: the folder does not exist, or does not contain ``images`` and ``masks``.
     """
     root, report = Path(root), Report()
     if quick and near:
@@ -184,7 +184,7 @@ def _list(folder: Path) -> dict[str, int]:
 
 
 def _pair(present: dict[str, dict[str, int]], report: Report) -> list[tuple[str, str]]:
-    """Images and masks of one name in one split; what is alone, empty, or there twice is a problem."""
+    """Pair images and masks by name and split; report unpaired, empty and duplicate files."""
     images, masks = defaultdict(list), {}
     for kind, paths in present.items():
         for path in paths:
@@ -212,7 +212,7 @@ def _pair(present: dict[str, dict[str, int]], report: Report) -> list[tuple[str,
 
 
 def _compare_files(present: dict[str, dict[str, int]], entries: list[dict], report: Report) -> None:
-    """Which files are there, and how large, against the manifest."""
+    """Compare the files and their sizes with the manifest."""
     sizes = {**present['images'], **present['masks']}
     expected = {entry[kind]: entry[f'{kind}_bytes'] for entry in entries for kind in ('image', 'mask')}
     report.problems += [f'{path}: is in the manifest, but not there' for path in expected.keys() - sizes.keys()]
@@ -222,7 +222,7 @@ def _compare_files(present: dict[str, dict[str, int]], entries: list[dict], repo
 
 
 def _recount(manifest: dict, report: Report) -> None:
-    """What the manifest says of its own list of files: nothing is there twice; counts and names are those listed."""
+    """Check that the counts and names in the manifest match its list of files, without duplicates."""
     entries, seen = manifest['files'], set()
     for entry in entries:
         own = {entry['name'], entry['image'], entry['mask']}
@@ -243,7 +243,7 @@ def _recount(manifest: dict, report: Report) -> None:
 
 
 def _check_extra(root: Path, manifest: dict, report: Report) -> None:
-    """The files beside images and masks: sizes, and that the folds are of the training images."""
+    """Check the sizes of the additional files, and that the folds match the training images."""
     for name, size in extra_files(manifest).items():
         path = root / name
         if not path.is_file():
@@ -263,7 +263,7 @@ def _check_extra(root: Path, manifest: dict, report: Report) -> None:
 
 def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool, near: bool,
              pair: tuple[str, str]) -> dict[str, Any]:
-    """Look into one pair."""
+    """Check one pair."""
     problems, result, size = [], {'sha256': None, 'empty': 0}, None
     try:
         if quick:
@@ -315,7 +315,7 @@ def _wrong_values(values: list[int], allowed: set[int]) -> str:
 
 
 def difference_hash(image: Image.Image) -> np.ndarray:
-    """How a picture looks, in 256 bits: whether each of 16 x 16 places is brighter than the place to its left.
+    """Perceptual hash of 256 bits: whether each of 16 x 16 cells is brighter than the cell to its left.
 
     Args:
         image: decoded; its EXIF orientation is applied.
@@ -328,7 +328,7 @@ def difference_hash(image: Image.Image) -> np.ndarray:
 
 
 def _duplicates(digests: dict[str, str | None], report: Report) -> None:
-    """The same image in two splits is a problem, twice in one a note."""
+    """Report duplicates: in two splits as problems, within one split as a note."""
     same = defaultdict(list)
     for path, digest in digests.items():
         if digest is not None:
@@ -344,7 +344,7 @@ def _duplicates(digests: dict[str, str | None], report: Report) -> None:
 
 
 def _near_duplicates(looks: dict[str, np.ndarray], digests: dict[str, str | None], report: Report) -> None:
-    """Images of different splits that look the same and are not the same file."""
+    """Report images of different splits that look the same without being the same file."""
     groups = defaultdict(list)
     for path in sorted(looks):
         groups[_split(path)].append(path)
@@ -363,7 +363,7 @@ def _near_duplicates(looks: dict[str, np.ndarray], digests: dict[str, str | None
 
 
 def summary(report: Report) -> str:
-    """One line for people."""
+    """Summarise a report in one line."""
     splits: Iterable[str] = sorted(report.counts, key=lambda name: (SPLITS.index(name) if name in SPLITS else 3, name))
     numbers = ', '.join(f'{report.counts[split]} {split}' for split in splits) or 'no'
     found = len(report.problems)

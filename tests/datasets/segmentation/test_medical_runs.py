@@ -193,7 +193,7 @@ def test_killed_run_of_other_arguments_is_begun_anew(tmp_path):
         (work.data / 'images').mkdir()
         (work.data / 'images' / 'old').touch()
     outcome = convert_isic2017(raw, out, split='2:1')
-    assert f'{out}.partial was begun with other arguments or files, and is begun anew' in outcome.notes
+    assert f'{out}.partial was started with other arguments or files; starting again' in outcome.notes
     convert_isic2017(raw, tmp_path / 'whole', split='2:1')
     assert hashes(out) == hashes(tmp_path / 'whole') and not (tmp_path / 'out.partial').exists()
 
@@ -217,7 +217,7 @@ def test_foreign_partial_folder_and_a_second_run(tmp_path):
     with Workspace(out, {}), pytest.raises(UserError, match=r'another run is writing \S+out; wait until it is done'):
         convert_isic2017(raw, out)
     (partial / 'journal.jsonl').unlink()
-    with pytest.raises(UserError, match=r'out.partial has no readable journal; delete it to start anew'):
+    with pytest.raises(UserError, match=r'out.partial has no readable journal; delete it to start again'):
         convert_isic2017(raw, out)
 
 

@@ -16,7 +16,7 @@ from mmkcla.utils.text import listed, one_line, plural
 
 
 class Names:
-    """Finds the name of a pair by what a person writes for it: a path, a file name, with or without suffix."""
+    """Find the name of a pair from user input: a path or a file name, with or without suffix."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = set(names)

@@ -1,4 +1,4 @@
-"""The file that tells what a prepared data set is made of, and whether a folder is one."""
+"""Read and write the manifest of a prepared data set."""
 from __future__ import annotations
 
 import json
@@ -17,7 +17,7 @@ PROBLEMS = 'problems.txt'
 FORMAT = 'mmkcla binary segmentation 1'
 LABELS_FORMAT = 'mmkcla segmentation 1'  # of more classes, or with pixels to ignore
 STAMP = '.verified'  # of verify_once
-OS_FILES = {'.DS_Store', 'Thumbs.db', 'desktop.ini'}  # of which a folder is full on some systems; no data
+OS_FILES = {'.DS_Store', 'Thumbs.db', 'desktop.ini'}  # created by operating systems; not data
 
 
 def write_manifest(folder: Path, head: dict, problems: Sequence[Problem], files: Sequence[dict]) -> None:

@@ -1,6 +1,6 @@
-"""What a person downloads, read file by file: zip files as they come, or the folders unpacked from them.
+"""Read downloaded data file by file: from zip files, or from the folders unpacked from them.
 
-Nothing is ever extracted: a member's name chooses no place on the disk, and one member at a time is in memory.
+Nothing is extracted to disk, so member names cannot choose a path; one member at a time is in memory.
 """
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def read_split_file(path: str | os.PathLike, folders: bool = False, train: bool 
 
 
 def names_digest(names: Iterable[str]) -> str:
-    """One sha256 for a list of names, whatever their order: tells whether two people have the same split."""
+    """Order-independent sha256 of a list of names, to compare splits."""
     return hashlib.sha256(''.join(f'{name}\n' for name in sorted(names)).encode()).hexdigest()
 
 

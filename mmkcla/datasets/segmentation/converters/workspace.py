@@ -1,7 +1,7 @@
-"""Write a large folder whole or not at all, and go on where a killed run stopped.
+"""Write a large folder atomically, and resume an interrupted run.
 
-The work is done in ``<out>.partial`` beside the target: ``data/``, which becomes the target by a rename, and
-``journal.jsonl``: a header that tells what is being made, then a line for each finished piece.
+The work is done in ``<out>.partial`` next to the target: ``data/``, which is renamed to the target at the end, and
+``journal.jsonl``: a header that describes the output, then one line per finished piece.
 """
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ JOURNAL, LOCK = 'journal.jsonl', 'lock'
 
 
 class Workspace:
-    """A folder in the making. A context manager; leaving it without :meth:`publish` keeps the work for the next run.
+    """Context manager for a folder being written; without :meth:`publish` the work is kept for the next run.
 
     Args:
         out: the target.
-        header: JSON-like; work of another header is thrown away.
+        header: JSON-compatible; work with another header is discarded.
 
     Attributes:
         data: the folder to fill.
         done: the recorded pieces of an earlier run, by their ``name``.
-        restarted: whether work of another header was thrown away.
+        restarted: whether work with another header was discarded.
 
     Raises:
         UserError: ``<out>.partial`` is something else, or another run is at work there.
@@ -63,7 +63,7 @@ class Workspace:
             remove_partial(self._target)
 
     def record(self, entry: dict) -> None:
-        """Note a finished piece; ``entry['name']`` tells which. From any thread, after its files are written."""
+        """Record a finished piece, named by ``entry['name']``, after its files are written. Thread-safe."""
         line = json.dumps(entry).encode() + b'\n'
         with self._lock:
             self._journal.write(line)
@@ -82,13 +82,13 @@ class Workspace:
         self._published = True
 
     def _begin(self) -> None:
-        """Take up the earlier run's work, or start anew."""
+        """Resume the work of an earlier run, or start again."""
         self._journal.seek(0)
         content = self._journal.read()
         lines = content[:content.rfind(b'\n') + 1].splitlines()  # the last one may be half written
         entries = [entry for entry in map(_parse, lines) if entry is not None]
         if not entries and self.data.exists():
-            raise UserError(f'{self._folder} has no readable journal; delete it to start anew')
+            raise UserError(f'{self._folder} has no readable journal; delete it to start again')
         if entries and entries[0] == self._header:
             self._journal.truncate(content.rfind(b'\n') + 1)
             self.done = {entry['name']: entry for entry in entries[1:] if isinstance(entry.get('name'), str)}
@@ -108,7 +108,7 @@ def partial_folder(out: str | os.PathLike) -> Path:
 
 
 def remove_partial(out: str | os.PathLike) -> None:
-    """Remove what a run killed after its last step left beside a finished folder (and nothing but that)."""
+    """Remove only the leftovers of a run that was killed after it had published its folder."""
     folder = partial_folder(out)
     with suppress(OSError):
         if set(os.listdir(folder)) <= {JOURNAL, LOCK}:

@@ -112,7 +112,7 @@ def write_data_set(job: Job, out: Path, problems: Sequence[Problem], remarks: Se
     _fail_if_strict(options.strict, job.title, problems)
     with Workspace(out, {**job.parameters, 'stamp': _stamp(job.pairs)}) as work, reader:
         if work.restarted:
-            remarks.append(f'{partial_folder(out)} was begun with other arguments or files, and is begun anew')
+            remarks.append(f'{partial_folder(out)} was started with other arguments or files; starting again')
         for kind in ('images', 'masks'):
             for part in set(job.splits.values()):
                 (work.data / kind / part).mkdir(parents=True, exist_ok=True)
