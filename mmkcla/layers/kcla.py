@@ -120,7 +120,7 @@ class KCLA(LayerAttention):
         """Build a stage's layers; see :meth:`LayerAttention.build_stage` and ``carry_blocks`` above."""
         if not isinstance(carry_blocks, (list, tuple)) or not all(isinstance(i, int) and i > 0 for i in carry_blocks):
             raise UserError(f'carry_blocks={carry_blocks!r} must be a tuple of block indices of at least 1; the first '
-                            'block of a stage (0) always carries')
+                            'block of a stage (0) needs no entry')
         carries: dict[int, dict[str, Any]] = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
         if carry_channels is not None:
             carries[0] = dict(carry_channels=carry_channels, carry_stride=carry_stride)

@@ -237,7 +237,7 @@ def test_methods_without_the_notion() -> None:
     with pytest.raises(UserError, match='EfficientLayerAttention gives earlier layers no share: it looks at its own'):
         stage.shares(0)
     norm = MRLALight.build_stage(8, 2, head_channels=4, norm_layer=lambda channels: torch.nn.GroupNorm(2, channels))
-    with pytest.raises(UserError, match='batch norms with running statistics, and this one has a GroupNorm'):
+    with pytest.raises(UserError, match='batch norms with running statistics, but its norm is a GroupNorm'):
         stages_of(norm)[0].shares(1)
 
 

@@ -367,7 +367,7 @@ def test_known_by_name():
     (lambda: KCLA(64, 16, temperature_range=(0., 1.)), r'temperature_range=\(0.0, 1.0\) must be two positive numbers'),
     (lambda: KCLA(64, 16, drop_path=1.), r'drop_path=1.0 is not a probability in \[0, 1\)'),
     (lambda: KCLA(64, 16, carry_channels=30), '30 channels of the previous stage cannot be carried in 4 groups'),
-    (lambda: KCLA.build_stage(64, 3, head_channels=16, carry_blocks=(0,)), r'carry_blocks=\(0,\): a tuple of indices'),
+    (lambda: KCLA.build_stage(64, 3, head_channels=16, carry_blocks=(0,)), r'carry_blocks=\(0,\) must be a tuple'),
 ])
 def test_bad_values_are_named(make, message):
     with pytest.raises(UserError, match=message) as error:
