@@ -58,12 +58,12 @@ class Point:
 
     @property
     def done(self) -> bool:
-        """Whether there are numbers."""
+        """Whether there are measurements."""
         return self.status == 'done'
 
 
 def known_methods() -> dict[str, dict]:
-    """What can be measured: every known layer attention by its class name, and :data:`VARIANTS`."""
+    """The modules that can be measured: every known layer attention by its class name, and :data:`VARIANTS`."""
     return {name: dict(type=name) for name in known_layer_attentions()} | VARIANTS
 
 
@@ -76,14 +76,14 @@ def default_methods() -> list[str]:
 
 
 def methods_without(option: str, methods: Sequence[str]) -> list[str]:
-    """Those of ``methods`` that do not take ``option``."""
+    """The ``methods`` without the option ``option``."""
     known = known_methods()
     return [name for name in methods if name in known
             and option not in layer_attention_class(known[name]['type']).options()]
 
 
 class _OverLimit(Exception):
-    """A forward in training took or kept more than it may."""
+    """A training forward exceeded a time or memory limit."""
 
 
 def measure(depths: Sequence[int] = DEPTHS, methods: Sequence[str] | None = None, channels: int = 64,
@@ -174,7 +174,7 @@ def _measure(name: str, depth: int, shape: tuple[int, int, int, int], repeats: i
 
 
 def _run(layers: nn.ModuleList, maps: list[Tensor], last_only: bool = False) -> tuple[list[Tensor], tuple]:
-    """All layers in turn: what they give (``x + retrieved``, all or the last one's) and the last state."""
+    """Run all layers in sequence; return ``x + retrieved`` (of all layers or the last one) and the last state."""
     state, outputs = None, []
     out = maps[0]
     for layer, x in zip(layers, maps, strict=True):
@@ -186,7 +186,7 @@ def _run(layers: nn.ModuleList, maps: list[Tensor], last_only: bool = False) -> 
 
 def _saved_bytes(layers: nn.ModuleList, maps: list[Tensor], memory_limit: float,
                  deadline: float) -> tuple[int, list[Tensor]]:
-    """Bytes a forward keeps for backward, and its outputs, from which the backward can go on.
+    """Bytes that a forward keeps for backward, and its outputs, from which the backward can continue.
 
     Raises:
         _OverLimit: it keeps more than ``memory_limit`` GiB, or is still running at ``deadline``.
@@ -229,7 +229,7 @@ def _median_time(run: Callable[[], object], repeats: int, device: torch.device |
 
 
 def _alone(device: torch.device | str) -> bool:
-    """Whether one thread of a CPU does all, whose own time says what the wall clock would on an idle machine."""
+    """Whether a single CPU thread does all work; its CPU time is then the wall time of an idle machine."""
     return torch.device(device).type == 'cpu' and torch.get_num_threads() == 1
 
 
@@ -239,7 +239,7 @@ def _wait(device: torch.device | str) -> None:
 
 
 def exponent(points: Sequence[Point], quantity: str) -> float | None:
-    """The power of D with which a quantity grows: least squares of the logarithms over the larger half of the depths
+    """The exponent of D with which a quantity grows: least squares of the logarithms over the larger half of the depths
     that are done. None for fewer than two, or where it is 0."""
     done = sorted((point for point in points if point.done), key=lambda point: point.depth)
     done = done[-max(2, math.ceil(len(done) / 2)):]
@@ -256,7 +256,7 @@ def by_method(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def conclusions(points: Sequence[Point]) -> list[str]:
-    """A line a method: the exponents, over which depths, and where it was stopped."""
+    """One line per method: the exponents, the depths they cover, and where it was stopped."""
     lines = []
     for name, own in by_method(points).items():
         done = [point.depth for point in own if point.done]
@@ -276,7 +276,7 @@ def conclusions(points: Sequence[Point]) -> list[str]:
 
 
 def write(folder: Path, points: Sequence[Point], settings: str) -> list[Path]:
-    """``cost.csv`` with a row a point, ``exponents.csv``, ``cost.png``; ``settings`` stands in the picture's title."""
+    """``cost.csv`` with one row per point, ``exponents.csv``, ``cost.png``; ``settings`` is in the title."""
     table, powers, picture = folder / 'cost.csv', folder / 'exponents.csv', folder / 'cost.png'
     per_layer = ('inference_seconds', 'training_seconds')
     rows = [asdict(point) | {f'{quantity}_per_layer': getattr(point, quantity) / point.depth

@@ -40,13 +40,13 @@ class Share:
 
     @property
     def back(self) -> int | None:
-        """How many layers back it is, 0 for the layer itself; None for the carry."""
+        """Distance in layers, 0 for the layer itself; None for the carry."""
         return None if self.token == CARRY else self.layer - self.token
 
 
 @torch.no_grad()
 def decay(subject: Subject, images: list[Path]) -> list[Share]:
-    """The shares of all tokens in all layers' outputs."""
+    """The shares of all tokens in the outputs of all layers."""
     found: dict[tuple[int, int, int], list[tuple[float, float, float | None]]] = {}
     for _, stages in each_image(subject, images):
         for stage in stages:
@@ -69,7 +69,7 @@ def decay(subject: Subject, images: list[Path]) -> list[Share]:
 
 
 def conclusions(results: Sequence[Share]) -> list[str]:
-    """A line a stage: in its last layer's output, the layer's own share and its first layer's."""
+    """One line per stage: the shares of the last and the first layer in the output of the last layer."""
     lines = []
     for subject, stage, own in _by_stage(results):
         last = own[0].layer

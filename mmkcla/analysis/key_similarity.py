@@ -34,14 +34,14 @@ class Similarity:
 
 
 def cosines(stage_keys: Tensor) -> Tensor:
-    """Cosine of all pairs per head, mean over heads: ``(D, B, G, d) -> (B, D, D)``; 0 where a key is zero."""
+    """Cosine of all pairs per head, mean over heads: ``(D, B, G, d) -> (B, D, D)``; 0 if a key is zero."""
     unit = F.normalize(stage_keys.double(), dim=-1)
     return torch.einsum('ibgd,jbgd->bgij', unit, unit).mean(1)
 
 
 @torch.no_grad()
 def key_similarity(subject: Subject, images: list[Path]) -> list[Similarity]:
-    """The similarities of all stages; which keys are meant, each method's ``stage_keys`` says."""
+    """The similarities of all stages; ``stage_keys`` of each method defines the keys."""
     found: dict[int, list[Tensor]] = {}
     for _, stages in each_image(subject, images):
         for stage in stages:
@@ -55,7 +55,7 @@ def key_similarity(subject: Subject, images: list[Path]) -> list[Similarity]:
 
 
 def conclusions(results: list[Similarity]) -> list[str]:
-    """A line a stage: the mean cosine of neighbours, and of the layers furthest apart."""
+    """One line per stage: the mean cosine of neighbouring layers, and of the layers furthest apart."""
     lines = []
     for result in results:
         start = f'{result.subject.title}, stage {result.stage}: '

@@ -23,7 +23,7 @@ GATE_COLUMNS = (*_START, 'image', 'gate_mean', 'gate_std', 'gate_min', 'gate_max
 
 @dataclass
 class StageWeights:
-    """What was seen of one stage.
+    """The recorded weights of one stage.
 
     ``weights``: of (layer, token), the shares of every image, each ``(heads,)``; ``temperatures`` and ``gates``: of a
     layer, of every image ``(heads,)``, empty for methods without; ``phi``: of a layer, ``(G, G)``. Per channel where
@@ -38,7 +38,7 @@ class StageWeights:
     phi: dict[int, np.ndarray] = field(default_factory=dict)
 
     def add(self, stage: Stage) -> None:
-        """Take up the stage's calls for one image (batch 1)."""
+        """Add the calls of the stage for one image (batch 1)."""
         for position, call in enumerate(stage.calls):
             parts = stage.shares(position)
             for token, weight in zip(parts.tokens, parts.weights, strict=True):
@@ -53,11 +53,11 @@ class StageWeights:
 
     @property
     def has_carry(self) -> bool:
-        """Whether any layer has a share of what was carried over."""
+        """Whether the carry has a share in any layer."""
         return any(token == CARRY for _, token in self.weights)
 
     def heat_map(self) -> np.ndarray:
-        """Mean over heads and images: a row a layer, a column a token (the carry first, if any); NaN where none."""
+        """Mean over heads and images: one row per layer, one column per token (the carry first); NaN if absent."""
         shift = 0 if self.has_carry else 1
         grid = np.full((self.depth, self.depth + 1 - shift), np.nan)
         for (layer, token), values in self.weights.items():
@@ -67,7 +67,7 @@ class StageWeights:
 
 @torch.no_grad()
 def layer_weights(subject: Subject, images: list[Path]) -> list[StageWeights]:
-    """What was seen of every stage; images in their order."""
+    """The recorded weights of all stages; images in order."""
     found: dict[int, StageWeights] = {}
     for _, stages in each_image(subject, images):
         for stage in stages:
@@ -76,7 +76,7 @@ def layer_weights(subject: Subject, images: list[Path]) -> list[StageWeights]:
 
 
 def conclusions(subject: Subject, results: list[StageWeights]) -> list[str]:
-    """A line a stage: the layer with most weight in the last output, temperatures, gates."""
+    """One line per stage: the layer with the largest weight in the last output, temperatures, gates."""
     lines = []
     for result in results:
         last = {token: float(np.mean(values)) for (layer, token), values in result.weights.items()

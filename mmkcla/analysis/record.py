@@ -1,4 +1,4 @@
-"""Watch the layer attentions of a model at work, by forward hooks; the layers and their states stay as they are."""
+"""Record the layer attentions of a model with forward hooks; the layers and their states are unchanged."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Stage:
         return self.calls[-1].layer.stage_keys(self.calls)
 
     def shares(self, position: int) -> Shares:
-        """The shares in what layer ``position`` (from 0) retrieved; see :meth:`LayerAttention.layer_shares`."""
+        """The shares in the map retrieved by layer ``position`` (from 0); see :meth:`LayerAttention.layer_shares`."""
         return self.calls[position].layer.layer_shares(self.calls, position)
 
 
@@ -57,7 +57,7 @@ def recording(model: nn.Module) -> Iterator[list[Call]]:
 
 
 def split_stages(calls: list[Call]) -> list[Stage]:
-    """The calls of one forward, cut where a layer opens a stage."""
+    """The calls of one forward, split into stages."""
     stages: list[Stage] = []
     for call in calls:
         if call.layer.opens_stage or not stages:
