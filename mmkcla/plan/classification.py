@@ -11,7 +11,17 @@ from ..utils.images import IMAGE_SUFFIXES
 from ..utils.text import listed
 from .classification_config import config_text
 from .fingerprint import ClassificationFingerprint, Problem, refuse_fatal
-from .images import ImageFile, copies_within, file_problems, find_images, held_out, read_images, shown, summarise
+from .images import (
+    ImageFile,
+    copies_within,
+    file_problems,
+    find_images,
+    held_out,
+    other_files,
+    read_images,
+    shown,
+    summarise,
+)
 from .machine import Machine
 from .project import Plan
 from .sheet import Sample, spread_out
@@ -133,6 +143,9 @@ def _problems(root: Path, classes: Sequence[str], parts: dict[str, list[Labelled
               counts: dict[str, dict[str, int]]) -> list[Problem]:
     everything = [item for part in parts.values() for item in part]
     found = file_problems([item.file for item in everything], root)
+    known = ' '.join(IMAGE_SUFFIXES)
+    found.append(Problem(f'files of other types (skipped; known types: {known})',
+                         [shown(path, root) for path in other_files(root)]))
     labels: dict[str, set[int]] = {}
     for item in everything:
         labels.setdefault(item.file.sha256, set()).add(item.label)

@@ -94,7 +94,9 @@ def look_at(parts: dict[str, Coco]) -> DetectionFingerprint:
         masks += sum(bool(entry.get('segmentation')) for entry in part.objects)
         per_image += [len(part.inside(image, crowds=False)) for image in longer]
     if not parts['train'].objects:
-        raise UserError(f'{parts["train"].name} has no object that could be trained on')
+        causes = ', '.join(f'{problem.what}: {len(problem.places)}' for problem in parts['train'].problems)
+        raise UserError(f'{parts["train"].name} has no object to train on ({causes or "no annotations"}); image and '
+                        'category ids must have one type everywhere')
     width, height, longer = np.array(boxes, np.float64).T
     problems = [*itertools.chain.from_iterable(_problems(split, part) for split, part in parts.items()),
                 *_class_problems(objects), *shared_images({split: part.files for split, part in parts.items()})]

@@ -52,6 +52,14 @@ def find_images(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
+def other_files(folder: Path) -> list[Path]:
+    """The files below ``folder`` that :func:`find_images` skips, without hidden ones and those of the system."""
+    found = [path for path in folder.rglob('*') if path.is_file() and path.suffix.lower() not in IMAGE_SUFFIXES
+             and path.name.lower() not in ('thumbs.db', 'desktop.ini')
+             and not any(part.startswith('.') for part in path.relative_to(folder).parts)]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
 def read_images(paths: Sequence[Path], title: str = 'images') -> list[ImageFile]:
     """Read headers and hashes of all files; damaged files do not raise, see ``problem``."""
     return run_parallel(_read, paths, title=title)

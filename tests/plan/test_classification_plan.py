@@ -118,3 +118,11 @@ def test_one_picture_in_two_classes_is_said(photographs, tmp_path, capsys):
     (photographs / 'tissue' / 'cat.jpg').write_bytes((photographs / 'cat' / '00.jpg').read_bytes())
     assert plan('classification', '--images', photographs, '--out', tmp_path / 'out', '--no-pretrained') == 0
     assert 'images in more than one class: 2 (cat/00.jpg, tissue/cat.jpg)' in capsys.readouterr().out
+
+
+def test_files_of_other_types_are_counted(photographs, tmp_path, capsys):
+    Image.new('L', (40, 40)).save(photographs / 'cat' / 'g.gif')
+    (photographs / 'cat' / 'Thumbs.db').write_bytes(b'x')
+    assert plan('classification', '--images', photographs, '--out', tmp_path / 'out', '--no-pretrained') == 0
+    out = capsys.readouterr().out
+    assert 'files of other types (skipped; known types: .jpg' in out and '1 (cat/g.gif)' in out

@@ -146,3 +146,17 @@ def test_refusals(tmp_path, capsys):
     (data / 'images' / '002.jpg').write_bytes(b'')
     assert 'unreadable images: 1 (002.jpg (the file is empty))' in error_of(capsys, *common, '--out', tmp_path / 'out')
     assert not (tmp_path / 'out').exists() and not list(tmp_path.glob('.out*'))
+
+
+@pytest.mark.parametrize(('edit', 'cause'), [
+    (lambda entry: entry.update(image_id=str(entry['image_id'])), 'annotations of unknown images (left out): '),
+    (lambda entry: entry.update(iscrowd=1), 'crowd regions (ignored in training and evaluation): ')])
+def test_why_there_is_no_object(tmp_path, capsys, edit, cause):
+    data = write_coco(tmp_path / 'data')
+    content = json.loads((data / 'ann.json').read_text())
+    for entry in content['annotations']:
+        edit(entry)
+    (data / 'ann.json').write_text(json.dumps(content))
+    message = error_of(capsys, 'plan', 'detection', '--images', data, '--annotations', data / 'ann.json', '--out',
+                       tmp_path / 'out')
+    assert 'has no object to train on (' in message and cause in message
