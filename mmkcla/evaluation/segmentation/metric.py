@@ -40,9 +40,9 @@ class BinarySegMetric(BaseMetric):
 
     Ignored pixels count as background for the distances, ``BF1`` and the scores of ``structure``.
 
-    All scores except ``empty_truth`` and the distances range from 0 to 1. The head may have one channel (sigmoid) or
-    two (softmax). Duplicates, which distributed samplers add as padding, count once: samples with the same image and
-    mask paths.
+    All scores except ``empty_truth`` and the distances range from 0 to 1 (E-measures to pixels/(pixels − 1)). The head
+    may have one channel (sigmoid) or two (softmax). Duplicates, which distributed samplers add as padding, count once:
+    samples with the same image and mask paths.
 
     Args:
         threshold: foreground probabilities above this value are foreground. With two channels, 0.5 equals argmax.
