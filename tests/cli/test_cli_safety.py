@@ -40,7 +40,7 @@ def test_init_cfg_of_any_module_runs_no_code(tmp_path):
     (dict(layer_attention=dict(temperature_range=0.7)), 'temperature_range=0.7 must be two positive numbers'),
     (dict(layer_attention=dict(drop_path='abc')), "drop_path='abc' is not a probability"),
     (dict(layer_attention=dict(layer_scale_init='abc')), "layer_scale_init='abc' is not a number"),
-    (dict(layer_attention=dict(carry_blocks=1)), 'carry_blocks=1: a tuple of indices'),
+    (dict(layer_attention=dict(carry_blocks=1)), 'carry_blocks=1 must be a tuple of block indices'),
 ])
 def test_backbone_options(options, message):
     with pytest.raises(UserError, match=message):
