@@ -251,7 +251,7 @@ def test_the_page_shows_the_files() -> None:
     page = (ROOT / 'docs' / 'own-layer-attention.md').read_text(encoding='utf-8')
     files = ''.join(path.read_text(encoding='utf-8') for path in sorted(EXAMPLE.glob('*.py')))
     blocks = re.findall(r'```python\n(.*?)```', page, re.DOTALL)
-    assert len(blocks) == 3 and all(block in files for block in blocks)
+    assert len(blocks) == 4 and all(block in files for block in blocks)
     for link in re.findall(r'\]\((\.\./[^)#]+)\)', page):
         assert (ROOT / 'docs' / link).resolve().exists(), link
 
