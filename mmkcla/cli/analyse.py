@@ -170,7 +170,7 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
     methods, depths = args.methods or cost.default_methods(), args.depths or cost.DEPTHS
     options = {} if args.head_channels is None else dict(head_channels=args.head_channels)
     if options and (without := cost.methods_without('head_channels', methods)):
-        note(f'--head-channels is ignored for {", ".join(without)}, which have no heads')
+        note(f'--head-channels is ignored for {", ".join(without)}, which do not have this option')
     points = list(tqdm(
         cost.measure(depths, methods, args.channels, args.size, args.batch, args.repeats, args.limit, args.memory_limit,
                      options, device),
