@@ -28,6 +28,18 @@ class Dataset:
     annotated: bool  # whether the run needs annotations
     trained_on: bool
     cache: dict = field(default_factory=dict)  # shared by the checks of one run
+    kind: Any = None  # its class
+    run: Any = field(default_factory=dict)  # the whole config
+
+    @property
+    def split(self) -> str:
+        """``'train'``, ``'val'`` or ``'test'``."""
+        return self.where.partition('_dataloader')[0]
+
+    @property
+    def evaluators(self) -> list[tuple[dict, str]]:
+        """The evaluators of this split, with their config keys."""
+        return evaluators_of(self.run, self.split)
 
     def path(self, name: str | None) -> Path:
         """A path of the config, joined to its ``data_root``."""
@@ -49,16 +61,38 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
         loader = config.get(f'{split}_dataloader')
         if not loader:
             continue
-        evaluators = config.get(f'{split}_evaluator') or []
-        evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
-        annotated = split == 'train' or not any(evaluator.get('format_only') for evaluator in evaluators)
-        for dataset_config, where in unwrapped(loader['dataset'], f'{split}_dataloader.dataset'):
-            dataset = _look_up(dataset_config, where, config.get('default_scope'), annotated, split == 'train', cache)
+        evaluators = evaluators_of(config, split)
+        for dataset in datasets_of(config, split, cache):
             checker = next((checks[name] for name in dataset.ancestors if name in checks), None)
             if checker is not None:
                 checker(dataset, config['model'])
-        for number, evaluator in enumerate(evaluators):
-            _check_evaluator(evaluator, f'{split}_evaluator' + (f'[{number}]' if number else ''))
+        for evaluator, where in evaluators:
+            _check_evaluator(evaluator, where)
+
+
+def datasets_of(config: Any, split: str, cache: dict | None = None) -> list[Dataset]:
+    """The datasets of ``<split>_dataloader``, without their wrappers; the hosts must be imported."""
+    loader = config.get(f'{split}_dataloader')
+    if not loader:
+        return []
+    annotated = split == 'train' or not any(part.get('format_only') for part, _ in evaluators_of(config, split))
+    cache = {} if cache is None else cache
+    found = []
+    for part, where in unwrapped(loader['dataset'], f'{split}_dataloader.dataset'):
+        kind = _kind(part, config.get('default_scope'))
+        ancestors = tuple(parent.__name__ for parent in getattr(kind, '__mro__', (kind,)))
+        classes = getattr(kind, 'METAINFO', {}).get('classes')
+        found.append(Dataset(part, where, ancestors, tuple(classes) if classes else None, annotated, split == 'train',
+                             cache, kind, config))
+    return found
+
+
+def evaluators_of(config: Any, split: str) -> list[tuple[dict, str]]:
+    """The evaluators of a split, with their config keys."""
+    evaluators = config.get(f'{split}_evaluator') or []
+    evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
+    return [(evaluator, f'{split}_evaluator' + (f'[{number}]' if number else ''))
+            for number, evaluator in enumerate(evaluators)]
 
 
 def unwrapped(dataset: dict, where: str) -> Iterator[tuple[dict, str]]:
@@ -72,7 +106,7 @@ def unwrapped(dataset: dict, where: str) -> Iterator[tuple[dict, str]]:
         yield dataset, where
 
 
-def _look_up(config: dict, where: str, scope: str | None, annotated: bool, trained_on: bool, cache: dict) -> Dataset:
+def _kind(config: dict, scope: str | None) -> Any:
     from mmengine.registry import DATASETS
     found = kind = config.get('type')
     if isinstance(kind, str):
@@ -80,9 +114,7 @@ def _look_up(config: dict, where: str, scope: str | None, annotated: bool, train
             found = registry.get(kind)
     if found is None:
         raise KeyError(f'{kind} is not in the {scope}::dataset registry')
-    ancestors = tuple(parent.__name__ for parent in getattr(found, '__mro__', (found,)))
-    classes = getattr(found, 'METAINFO', {}).get('classes')
-    return Dataset(config, where, ancestors, tuple(classes) if classes else None, annotated, trained_on, cache=cache)
+    return found
 
 
 def classes_of(dataset: Dataset) -> tuple[str, ...] | None:
