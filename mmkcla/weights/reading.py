@@ -1,7 +1,6 @@
 """Load checkpoints without running code from them."""
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .numpy_values import Array, numpy_globals, restored
 from .plain_values import plain_globals
 
 
@@ -38,7 +38,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             raise UserError(message) from error
     try:
         with _allowing(_allowed_globals()):
-            checkpoint = torch.load(path, map_location='cpu', weights_only=True)
+            checkpoint = restored(torch.load(path, map_location='cpu', weights_only=True))
     except Exception as error:  # a damaged file can raise anything
         raise UserError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, Mapping):
@@ -78,33 +78,18 @@ def _allowing(names: list[Any]) -> AbstractContextManager:
 
 
 def _allowed_globals() -> list[Any]:
-    """Globals in mmengine checkpoints besides weights: numpy scalars and numeric arrays, and log histories."""
-    import numpy as np
-    core = getattr(np, '_core', None) or np.core
-    allowed = [np.ndarray, np.dtype, *{type(np.dtype(code)) for code in '?bhilqBHILQefdU'}]
-    for function in (core.multiarray._reconstruct, core.multiarray.scalar):
-        for module in ('numpy.core', 'numpy._core'):  # numpy 1, numpy 2
-            allowed.append(_under(f'{module}.multiarray', function.__name__, function))
-    for place, constructor in plain_globals().items():
-        allowed.append(_under(*place.rsplit('.', 1), constructor))
-    try:
-        from mmengine.logging.history_buffer import HistoryBuffer
-    except ImportError:
-        return allowed
-
-    def statistic(owner: Any, name: str) -> Any:
-        """Restricted ``getattr`` for log histories: only their four statistics."""
-        if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
-            raise pickle.UnpicklingError('Trying to load unsupported GLOBAL builtins.getattr')
-        return getattr(owner, name)
-
-    return [*allowed, HistoryBuffer, _under('builtins', 'getattr', statistic)]
+    """Globals in mmengine checkpoints besides weights, each replaced by a constructor that runs no foreign code."""
+    stand_ins = {**numpy_globals(), **plain_globals()}
+    return [Array, *(_under(*place.rsplit('.', 1), constructor) for place, constructor in stand_ins.items())]
 
 
-def _under(module: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``function`` under the name that a pickle uses for it."""
+def _under(module: str, name: str, constructor: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``constructor`` under the name that a pickle uses for it."""
+    if isinstance(constructor, type) and constructor.__module__.startswith(__package__):  # a class with a state
+        return type(name, (constructor,), {'__module__': module, '__qualname__': name})
+
     def call(*args: Any) -> Any:
-        return function(*args)
+        return constructor(*args)
 
     call.__module__, call.__qualname__ = module, name
     return call
