@@ -1,12 +1,14 @@
 """``--cfg-options``: parse values, and refuse config variables that can no longer be changed."""
-import ast
 import inspect
+import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..errors import UserError
 from ..utils.text import note, one_line
+from .entries import assign, has, resolved
+from .option_values import parse_value
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -17,6 +19,8 @@ _ALSO_READ = ('model_wrapper_cfg', 'sync_bn', 'find_unused_parameters', 'activat
 _WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
               'tta_pipeline')
 _MAX_PLACES = 6  # listed in an error
+_PART = r"""'[^']+'|"[^"]+"|[^.='"]+"""
+_OPTION = re.compile(rf'((?:{_PART})(?:\.(?:{_PART}))*)=(.*)', re.DOTALL)
 
 
 @lru_cache
@@ -27,85 +31,85 @@ def keys_read() -> frozenset[str]:
     return frozenset((*inspect.signature(Runner).parameters, *_ALSO_READ)) - {'cfg'}
 
 
+@lru_cache
+def text_keys() -> frozenset[str]:
+    """Return the entries of a config that can only be text, such as ``work_dir``."""
+    from mmengine.runner import Runner
+    hints = get_type_hints(Runner.__init__)
+    return frozenset(name for name, hint in hints.items() if set(get_args(hint) or (hint, )) - {type(None)} == {str})
+
+
 def parse_option(option: str) -> tuple[str, Any]:
-    """Parse ``'a.b=[1,2]'`` to ``('a.b', [1, 2])``, with mmengine's rules for values. Dicts are written as
-    ``dict(type='X', n=1)`` or ``{'type': 'X'}`` and can be nested.
+    """Parse ``'a.b=[1,2]'`` to ``('a.b', [1, 2])``; see :mod:`~mmkcla.runtime.option_values` for the values.
 
     Raises:
         UserError: the option is malformed.
     """
-    from mmengine.config import DictAction
-    key, equals, value = option.partition('=')
-    if not equals or not key:
+    match = _OPTION.fullmatch(option)
+    if match is None:
         raise UserError(f'--cfg-options takes KEY=VALUE, got {option!r}')
-    if value.lstrip().startswith(('dict(', '{')) or value.lstrip()[:1] in '([' and ('dict(' in value or '{' in value):
-        try:
-            return key, _literal(ast.parse(value.strip(), mode='eval').body)
-        except (SyntaxError, ValueError) as error:
-            reason = error.msg if isinstance(error, SyntaxError) else error
-            raise UserError(f"--cfg-options {option}: {reason}; a dict is written as dict(type='X', n=1)") from error
+    key, text = match.groups()
+    if key != key.rstrip():  # 'a = 1'
+        text = text.strip()
     try:
-        return key, DictAction._parse_iterable(value)
-    except AssertionError as error:
-        raise UserError(f'--cfg-options {option}: {error}') from error
+        value = parse_value(text)
+    except ValueError as error:
+        raise UserError(f'--cfg-options {option}: {one_line(error)}; a dict is written as '
+                        "dict(type='X', n=1)") from error
+    key = key.strip()
+    if key in text_keys() and not isinstance(value, (str, dict, type(None))):  # a folder named 2024
+        value = text
+    return key, value
 
 
-def _literal(node: ast.expr) -> Any:
-    """Evaluate constants, lists, tuples and dicts. A bare name (its quotes removed by the shell) is a string. No code
-    is run.
-
-    Raises:
-        ValueError: the expression contains anything else.
-    """
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, (ast.List, ast.Tuple)):
-        values = [_literal(value) for value in node.elts]
-        return values if isinstance(node, ast.List) else tuple(values)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        return {_literal(key): _literal(value) for key, value in zip(node.keys, node.values, strict=True)}
-    if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict' and not node.args
-            and all(keyword.arg for keyword in node.keywords)):
-        return {keyword.arg: _literal(keyword.value) for keyword in node.keywords}
-    if (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
-            and isinstance(node.operand.value, (int, float))):
-        return -node.operand.value
-    if isinstance(node, ast.Name):
-        return {'true': True, 'false': False}.get(node.id, node.id)
-    if isinstance(node, ast.Attribute):
-        return f'{_literal(node.value)}.{node.attr}'
-    raise ValueError(f'{ast.unparse(node)!r} is not a value')
+def key_parts(key: str) -> list[str]:
+    """Split a dotted key; a part in quotes may contain dots: ``custom_keys.'backbone.layer1'.lr_mult``."""
+    return [part[1:-1] if part[0] in '\'"' else part for part in re.findall(_PART, key)]
 
 
 def merge_options(config: 'Config', options: list[str]) -> None:
-    """Merge ``options`` (``KEY=VALUE`` each) into ``config``.
+    """Merge ``options`` (``KEY=VALUE`` each) into ``config``, in their order.
 
     ``data_root``, a variable in most configs, is replaced in the data sets and evaluators that use its value.
 
     Raises:
         UserError: an option is malformed, or would have no effect.
     """
-    changes = dict(parse_option(option) for option in options)
+    changes = [parse_option(option) for option in options]
+    keys = [key for key, _ in changes]
     whole = config.get('model') is not None  # otherwise it is not the config of a run
-    moving = whole and 'data_root' in changes and isinstance(config.get('data_root'), str) and config.data_root
+    moving = whole and 'data_root' in keys and isinstance(config.get('data_root'), str) and config.data_root
     if whole:
-        _refuse_spent(config, [key for key in changes if key != 'data_root' or not moving])
+        _refuse_spent(config, [key for key in keys if key != 'data_root' or not moving])
     if moving:
-        _move_data(config, changes['data_root'])
-    new = [key for key in changes if not _has(config, key)]
+        _move_data(config, dict(changes)['data_root'])
+    places = [resolved(config, key_parts(key)) for key in keys]
+    _compare_options(changes, places)
+    new = [key for key, place in zip(keys, places, strict=True) if not has(config, place)]
     if new:
-        note(f'--cfg-options: {", ".join(new)} not in the config; added')
-    for key, value in changes.items():
-        if isinstance(value, dict):
-            before = _get(config, key)
-            if not isinstance(before, dict):  # mmengine merges dicts only into dicts
-                value.pop('_delete_', None)
-                if key not in new:
-                    value['_delete_'] = True
-    try:
-        config.merge_from_dict(changes)
-    except (TypeError, KeyError, ValueError, IndexError) as error:
-        raise UserError(f'--cfg-options {" ".join(options)}: {one_line(error)}') from error
+        note(f'--cfg-options: {", ".join(dict.fromkeys(new))} not in the config; added')
+    for key, value in changes:
+        assign(config, key_parts(key), value, f'--cfg-options {key}')
+
+
+def _compare_options(changes: list[tuple[str, Any]], places: list[list[str]]) -> None:
+    """Report options that are given twice.
+
+    Raises:
+        UserError: an option replaces the entry that an earlier one changes.
+    """
+    for number, (key, value) in enumerate(changes):
+        before = places[:number]
+        if places[number] in places[number + 1:]:
+            continue
+        if places[number] in before:
+            count = before.count(places[number]) + 1
+            note(f'--cfg-options {key} is given {count} times; the last value, {value!r}, is used')
+        merged = isinstance(value, dict) and not value.get('_delete_')
+        inside = [place for place in before if place[:len(places[number])] == places[number] != place]
+        if inside and not merged:
+            raise UserError(f'--cfg-options {".".join(inside[0])} and {key}: the second replaces the first; give only '
+                            'one of them')
 
 
 def _refuse_spent(config: 'Config', keys: list[str]) -> None:
@@ -114,7 +118,7 @@ def _refuse_spent(config: 'Config', keys: list[str]) -> None:
     If the config has custom imports, which may read any variable, print a note instead.
     """
     for key in keys:
-        name = key.split('.')[0]
+        name = key_parts(key)[0]
         if name in keys_read() and not (name == 'data_preprocessor' and config.model.get(name) is not None):
             continue
         if name not in config:
@@ -186,25 +190,3 @@ def _walk(part: Any, place: str = '') -> Iterator[tuple[str, Any]]:
         inner = f'{place}.{key}' if place else str(key)
         yield inner, value
         yield from _walk(value, inner)
-
-
-def _get(config: Any, dotted: str) -> Any:
-    """Return the entry with that dotted key, or None."""
-    if not _has(config, dotted):
-        return None
-    for key in dotted.split('.'):
-        config = config[int(key)] if isinstance(config, (list, tuple)) else config[key]
-    return config
-
-
-def _has(config: Any, dotted: str) -> bool:
-    for key in dotted.split('.'):
-        if isinstance(config, (list, tuple)):
-            if not key.isdigit() or int(key) >= len(config):
-                return False
-            config = config[int(key)]
-        elif not hasattr(config, 'get') or key not in config:
-            return False
-        else:
-            config = config[key]
-    return True
