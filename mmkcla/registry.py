@@ -17,7 +17,8 @@ TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
                       locations=['mmkcla.datasets.transforms', 'mmkcla.stereo.transforms'])
 # data checks before a run (mmkcla.datasets.check), by class name of the data set
 DATA_CHECKS = Registry('data check', scope='mmkcla',
-                       locations=['mmkcla.datasets.detection.check', 'mmkcla.datasets.segmentation.check'])
+                       locations=['mmkcla.datasets.classification.check', 'mmkcla.datasets.detection.check',
+                                  'mmkcla.datasets.segmentation.check'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric'])

@@ -5,23 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..datasets.image_files import ImageFile, copies_within, read_images
 from ..errors import UserError
 from ..utils.files import whole_file
 from ..utils.images import IMAGE_SUFFIXES
 from ..utils.text import listed
 from .classification_config import config_text
 from .fingerprint import ClassificationFingerprint, Problem, refuse_fatal
-from .images import (
-    ImageFile,
-    copies_within,
-    file_problems,
-    find_images,
-    held_out,
-    other_files,
-    read_images,
-    shown,
-    summarise,
-)
+from .images import file_problems, find_images, held_out, other_files, shown, summarise
 from .machine import Machine
 from .project import Plan
 from .sheet import Sample, spread_out

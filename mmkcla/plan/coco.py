@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.detection.coco_file import read_coco
+from ..datasets.image_files import ImageFile, read_images
 from ..errors import UserError
 from ..utils.files import whole_file
 from ..utils.text import listed
 from .fingerprint import Problem, refuse_fatal
-from .images import ImageFile, held_out, read_images
+from .images import held_out
 
 VAL_SHARE = 0.2  # of the images, where a single file is given
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets.image_files import ImageFile, copies_within
 from ..errors import UserError
 from ..utils.text import listed, plural
 from . import coco as coco_files
 from .coco import Coco
 from .detection_config import config_text
 from .fingerprint import DetectionFingerprint, Problem, quantiles, refuse_fatal
-from .images import ImageFile, copies_within, file_problems, shown, summarise
+from .images import file_problems, shown, summarise
 from .machine import Machine
 from .project import Plan
 from .sheet import CROWD, Sample, spread_out

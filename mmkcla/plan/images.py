@@ -1,48 +1,20 @@
-"""Properties of the image files of a data set: size, channels, bit depth, content hash, damage."""
+"""Find the images of a data set, and summarise their sizes, formats and pixels."""
 from __future__ import annotations
 
-import hashlib
-import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from ..datasets.image_files import ImageFile
 from ..errors import UserError
-from ..utils.images import IMAGE_SUFFIXES, image_problem, upright, upright_size
-from ..utils.parallel import run_parallel
+from ..utils.images import IMAGE_SUFFIXES, upright
 from ..utils.text import one_line
 from .fingerprint import ImageSummary, Problem, quantiles
 
 _STATISTICS = 200  # images decoded for mean and standard deviation
-_CHANNELS = {'1': 1, 'L': 1, 'P': 3, 'RGB': 3, 'RGBA': 4, 'CMYK': 4, 'YCbCr': 3, 'LAB': 3, 'HSV': 3, 'LA': 2, 'PA': 4,
-             'I': 1, 'F': 1}
-_BITS = {'1': 1, 'I': 32, 'F': 32}
-_PNG = b'\x89PNG\r\n\x1a\n'
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """One image file.
-
-    Attributes:
-        path: of the file.
-        width, height: in pixels, upright (after its EXIF orientation); 0 where it cannot be read.
-        channels, bits: as stored; bits of one channel.
-        sha256: of the file's bytes.
-        problem: why it cannot be read; None if it can.
-    """
-
-    path: Path
-    width: int
-    height: int
-    channels: int
-    bits: int
-    sha256: str
-    problem: str | None = None
 
 
 def find_images(folder: Path) -> list[Path]:
@@ -58,41 +30,6 @@ def other_files(folder: Path) -> list[Path]:
              and path.name.lower() not in ('thumbs.db', 'desktop.ini')
              and not any(part.startswith('.') for part in path.relative_to(folder).parts)]
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
-
-
-def read_images(paths: Sequence[Path], title: str = 'images') -> list[ImageFile]:
-    """Read headers and hashes of all files; damaged files do not raise, see ``problem``."""
-    return run_parallel(_read, paths, title=title)
-
-
-def _read(path: Path) -> ImageFile:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        return ImageFile(path, 0, 0, 0, 0, '', (error.strerror or str(error)).lower())
-    digest = hashlib.sha256(data).hexdigest()
-    problem = image_problem(data)
-    if problem is None:
-        try:
-            with Image.open(io.BytesIO(data)) as picture:
-                channels, bits = _pixel_format(picture, data)
-                return ImageFile(path, *upright_size(picture), channels, bits, digest)
-        except Exception as error:  # Pillow's plugins raise what they like
-            problem = one_line(error, 120)
-    return ImageFile(path, 0, 0, 0, 0, digest, problem)
-
-
-def _pixel_format(picture: Image.Image, data: bytes) -> tuple[int, int]:
-    """Channels and bits of a channel as stored; Pillow opens RGB of 16 bits as 8."""
-    mode = picture.mode
-    channels, bits = _CHANNELS.get(mode, 1), 16 if mode.startswith('I;16') else _BITS.get(mode, 8)
-    if data.startswith(_PNG):
-        bits = max(bits if bits != 32 else 16, data[24]) if data[24] > 8 else bits
-    elif picture.format == 'TIFF':
-        stored = picture.tag_v2.get(258, bits)
-        bits = max(stored) if isinstance(stored, tuple) else stored
-        channels = max(channels, picture.tag_v2.get(277, 1))
-    return channels, bits
 
 
 def summarise(images: Sequence[ImageFile]) -> ImageSummary:
@@ -167,23 +104,6 @@ def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:
     found.append(Problem('images of more than 8 bits a channel (loaded as their upper 8 bits)',
                          names(image for image in readable if image.bits > 8)))
     return [problem for problem in found if problem.places]
-
-
-def copies_between(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> list[ImageFile]:
-    """The images of ``second`` with the same bytes as an image of ``first``."""
-    known = {image.sha256 for image in first if image.sha256}
-    return [image for image in second if image.sha256 in known]
-
-
-def copies_within(images: Sequence[ImageFile]) -> list[ImageFile]:
-    """The images with the same bytes as an earlier one in the list."""
-    seen: set[str] = set()
-    again = []
-    for image in images:
-        if image.sha256 in seen:
-            again.append(image)
-        seen.add(image.sha256)
-    return [image for image in again if image.sha256]
 
 
 def held_out(images: Sequence[ImageFile], share: float) -> set[str]:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..datasets.image_files import read_images
 from ..datasets.segmentation.converters.folders import convert_folders
 from ..datasets.segmentation.converters.manifest import read_manifest
 from ..errors import UserError
 from .fingerprint import Problem, SegmentationFingerprint, quantiles, refuse_fatal
-from .images import file_problems, read_images, summarise
+from .images import file_problems, summarise
 from .machine import Machine
 from .project import Plan
 from .segmentation_config import config_text

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..datasets.image_files import ImageFile, copies_between
 from .fingerprint import Problem
-from .images import ImageFile, copies_between
 
 
 def shared_images(files: Mapping[str, Sequence[ImageFile]]) -> list[Problem]:

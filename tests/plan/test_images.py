@@ -3,17 +3,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmkcla.datasets.image_files import copies_between, copies_within, read_images
 from mmkcla.errors import UserError
-from mmkcla.plan.images import (
-    as_loaded,
-    copies_between,
-    copies_within,
-    file_problems,
-    find_images,
-    held_out,
-    read_images,
-    summarise,
-)
+from mmkcla.plan.images import as_loaded, file_problems, find_images, held_out, summarise
 from mmkcla.plan.splits import shared_images
 
 
