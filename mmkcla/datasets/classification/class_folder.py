@@ -222,7 +222,7 @@ def label_findings(found: ClassFolder, number: int | None) -> list[Finding]:
                    if label < 0 or (number is not None and label >= number)]
         start = ' (they start at 1: subtract 1)' if low == 1 and high == number else ''
         known = '' if number is None else f' to {number - 1}'
-        return [Finding(f'{plural(len(outside), "label")} of {found.source} outside 0{known}{start}', True,
+        return [Finding(f'{plural(len(outside), "label")} of {found.source} outside the range 0{known}{start}', True,
                         len(outside), outside)]
     if low > 0:
         return [Finding(f'the labels of {found.source} are {low} to {high}; no image has a label below {low}')]

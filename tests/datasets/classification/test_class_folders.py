@@ -159,8 +159,8 @@ def test_annotation_list(root, capsys):
 
 
 @pytest.mark.parametrize(('text', 'words'), [
-    ('apple/0.png 1\nbanana/0.png 2\ncherry/0.png 3\n', 'outside 0 to 2 (they start at 1: subtract 1): 0.png (3)'),
-    ('apple/0.png 0\nbanana/0.png 7\n', 'outside 0 to 2: 0.png (7)'),
+    ('apple/0.png 1\nbanana/0.png 2\ncherry/0.png 3\n', 'range 0 to 2 (they start at 1: subtract 1): 0.png (3)'),
+    ('apple/0.png 0\nbanana/0.png 7\n', 'outside the range 0 to 2: 0.png (7)'),
     ('apple/0.png -1\n', '1 label of'),
     ('apple/0.png\t0\n', "is not '<name> <label>'"),
     ('apple/0.png,0\n', "is not '<name> <label>'"),
