@@ -3,6 +3,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..compat import moved
+from . import directions as directions
+from . import functional as functional
 from .segmentation import (
     BinarySegMetric,
     binary_scores,

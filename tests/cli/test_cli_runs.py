@@ -78,8 +78,9 @@ def test_what_gives_an_iteration(monkeypatch):
      'BinarySegMetric: threshold=7 must be a probability between 0 and 1'),
     ([f'val_evaluator={METRIC[:-1]}, _delete_=True)', 'default_hooks.checkpoint.save_best=DSC_poold'],
      "default_hooks.checkpoint.save_best='DSC_poold' is not a validation metric (did you mean 'DSC_pooled'?); "
-     'available: IoU_pooled, DSC_pooled, mIoU_pooled, mDice_pooled, Acc_pooled, Sens_pooled, Spec_pooled, IoU_mean, '
-     'DSC_mean, mIoU_mean, mDice_mean, Acc_mean, Sens_mean, Spec_mean, TJ65_mean, failed_share, empty_truth'),
+     'available: IoU_pooled, DSC_pooled, mIoU_pooled, mDice_pooled, Acc_pooled, Sens_pooled, Spec_pooled, Prec_pooled, '
+     'IoU_mean, DSC_mean, mIoU_mean, mDice_mean, Acc_mean, Sens_mean, Spec_mean, Prec_mean, TJ65_mean, failed_share, '
+     'empty_truth'),
     (['model.data_preprocessor.size=None'],
      'model.data_preprocessor has neither size nor size_divisor; give one of them: --cfg-options '
      'model.data_preprocessor.size=(256,256) model.data_preprocessor.size_divisor=None pads a batch to height and '

@@ -54,4 +54,6 @@ test_dataloader = dict(
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(type=dataset_type, data_root=data_root, split='test', pipeline=test_pipeline, test_mode=True))
 val_evaluator = dict(type='mmkcla.BinarySegMetric', threshold=0.5, bootstrap=0)
+# more scores: distances=True (HD95, HD95_pooled, ASD, ASSD), structure=True (MAE, S-, E- and weighted F-measure),
+# boundary_f1=True, polyp_protocol=True; see docs/segmentation-metrics.md
 test_evaluator = dict(type='mmkcla.BinarySegMetric', threshold=0.5)

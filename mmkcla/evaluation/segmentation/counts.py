@@ -5,12 +5,12 @@ Counts are TP, FP, FN and TN of the foreground (label 1), in pixels. Scores, for
     IoU  = TP / (TP + FP + FN)              DSC   = 2 TP / (2 TP + FP + FN)
     mIoU = (IoU + IoU of the background)/2  mDice = (DSC + DSC of the background)/2
     Sens = TP / (TP + FN)                   Spec  = TN / (TN + FP)
-    Acc  = (TP + TN) / (TP + FP + FN + TN)
+    Prec = TP / (TP + FP)                   Acc   = (TP + TN) / (TP + FP + FN + TN)
 
 If a class is absent from both truth and prediction, its IoU and DSC are 1 (``empty='one'``) or undefined
 (``empty='skip'``). If it is absent from only one of them, they are 0. Also undefined are Sens for a truth without
-foreground, Spec for a truth without background, and all scores of an image without valid pixels. Undefined scores are
-NaN, and means exclude them.
+foreground, Spec for a truth without background, Prec for a prediction without foreground, and all scores of an image
+without valid pixels. Undefined scores are NaN, and means exclude them.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...errors import UserError
 
-SCORES = ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec')
+SCORES = ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec', 'Prec')
 EMPTY_RULES = ('one', 'skip')
 JACCARD_FLOOR = 0.65  # ISIC 2018: an image with a lower IoU counts as failed
 _REMEDY = 'load it with mmkcla.LoadBinaryMask(threshold=127), or convert the data set with tools/dataset_converters'
@@ -95,7 +95,8 @@ def scores_from_counts(counts: Any, empty: str = 'one') -> dict[str, np.ndarray]
         mDice=(dice + _ratio(2 * tn, 2 * tn + errors, absent)) / 2,
         Acc=_ratio(tp + tn, tp + tn + errors),
         Sens=_ratio(tp, tp + fn),
-        Spec=_ratio(tn, tn + fp))
+        Spec=_ratio(tn, tn + fp),
+        Prec=_ratio(tp, tp + fp))
     defined = tp + tn + errors > 0
     return {name: np.where(defined, value, np.nan) for name, value in scores.items()}
 
@@ -147,7 +148,7 @@ def binary_scores(prediction: Any, truth: Any, threshold: float = 0.5, ignore_in
         empty: IoU and DSC of a class absent from both masks: ``'one'`` (1) or ``'skip'`` (NaN).
 
     Returns:
-        ``TP``, ``FP``, ``FN``, ``TN`` in pixels and the seven scores in :data:`SCORES`, 0 to 1 or NaN.
+        ``TP``, ``FP``, ``FN``, ``TN`` in pixels and the scores in :data:`SCORES`, 0 to 1 or NaN.
 
     Raises:
         UserError: for different or non-2-D shapes, other values, or an unknown rule.
@@ -162,20 +163,34 @@ def binary_scores(prediction: Any, truth: Any, threshold: float = 0.5, ignore_in
     if prediction.shape != truth.shape or prediction.ndim != 2:
         raise UserError(f'binary_scores needs a prediction and a truth with the same shape (H, W), got '
                         f'{tuple(prediction.shape)} and {tuple(truth.shape)}')
-    if prediction.is_floating_point():
-        if not bool(((prediction >= 0) & (prediction <= 1)).all()):
-            raise UserError(f'binary_scores needs probabilities from 0 to 1, got {float(prediction.min()):.4g} to '
-                            f'{float(prediction.max()):.4g}; pass logits.sigmoid(), or labels as integers')
-        labels = prediction > threshold
-    else:
-        labels = prediction == 1
-        if bool((~labels & (prediction != 0)).any()):
-            raise UserError('binary_scores needs labels 0 and 1 (or probabilities as floats), got the values '
-                            + ', '.join(map(str, torch.unique(prediction).tolist()[:6])))
+    labels = foreground_of(prediction, threshold)
     counts = count_pixels(labels, truth == 1, valid_pixels(truth, ignore_index))
     scores = scores_from_counts(counts, empty)
     return dict(zip(('TP', 'FP', 'FN', 'TN'), counts, strict=True)) | {
         name: float(value) for name, value in scores.items()}
+
+
+def foreground_of(prediction: Tensor, threshold: float = 0.5, name: str = 'binary_scores') -> Tensor:
+    """Return the predicted foreground of labels (bool, or integers 0 and 1) or probabilities (float), as bool.
+
+    Args:
+        prediction: any shape.
+        threshold: probabilities above this value are foreground.
+        name: name of the function in error messages.
+
+    Raises:
+        UserError: for other values.
+    """
+    if prediction.is_floating_point():
+        if not bool(((prediction >= 0) & (prediction <= 1)).all()):
+            raise UserError(f'{name} needs probabilities from 0 to 1, got {float(prediction.min()):.4g} to '
+                            f'{float(prediction.max()):.4g}; pass logits.sigmoid(), or labels as integers')
+        return prediction > threshold
+    labels = prediction == 1
+    if bool((~labels & (prediction != 0)).any()):
+        raise UserError(f'{name} needs labels 0 and 1 (or probabilities as floats), got the values '
+                        + ', '.join(map(str, torch.unique(prediction).tolist()[:6])))
+    return labels
 
 
 def check_rule(empty: str) -> None:

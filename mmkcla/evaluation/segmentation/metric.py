@@ -28,8 +28,8 @@ class BinarySegMetric(BaseMetric):
     The two aggregations differ by several points, and papers rarely say which one they report. Each key therefore
     states its aggregation:
 
-    * ``IoU, DSC, mIoU, mDice, Acc, Sens, Spec`` with the suffix ``_pooled`` (all pixels of the set as one image) or
-      ``_mean`` (mean over images), defined in :mod:`~.counts`. ``mIoU`` and ``mDice`` average foreground and
+    * ``IoU, DSC, mIoU, mDice, Acc, Sens, Spec, Prec`` with the suffix ``_pooled`` (all pixels of the set as one image)
+      or ``_mean`` (mean over images), defined in :mod:`~.counts`. ``mIoU`` and ``mDice`` average foreground and
       background. What many papers call mIoU is ``IoU_pooled`` here.
     * ``TJ65_mean`` (ISIC 2018: an image's IoU, 0 if below .65), ``failed_share`` (share of images with IoU < .65),
       ``empty_truth`` (number of images without foreground; their ``Sens`` is undefined).
@@ -57,8 +57,8 @@ class BinarySegMetric(BaseMetric):
         hd95: also compute the 95th percentile of the Hausdorff distance, in pixels at the compared size.
         boundary_f1: also compute the boundary F1.
         tolerance: tolerance of the boundary F1, in pixels.
-        distances: also compute ``HD95_pooled_mean``, ``ASD_mean``, ``ASSD_mean`` and ``ASSD_halves_mean``
-            (:func:`~.surface.distance_scores`), in pixels.
+        distances: also compute ``HD95_mean``, ``HD95_pooled_mean``, ``ASD_mean``, ``ASSD_mean`` and
+            ``ASSD_halves_mean`` (:func:`~.surface.distance_scores`), in pixels.
         structure: also compute ``MAE_mean``, ``Smeasure_mean``, ``Emeasure_mean``, ``maxEmeasure``,
             ``adpEmeasure_mean`` and ``wFmeasure_mean`` from the probabilities (:mod:`~.structure`), with each map
             normalised to 0…1 as in the papers' scripts.
@@ -118,7 +118,7 @@ class BinarySegMetric(BaseMetric):
         if self.bootstrap:
             names += score_intervals(np.ones((1, 4), np.int64), self.empty, 1)
         names += [f'{name}_mean' for name in self._extra]
-        names += ['Emeasure_mean', 'maxEmeasure'] * self.structure
+        names += ['maxEmeasure'] * self.structure
         if self.polyp_protocol:
             names += protocol_scores(*np.ones((2, 1, LEVELS)))
         return [f'{self.prefix}/{name}' if self.prefix else name for name in names]
@@ -154,8 +154,7 @@ class BinarySegMetric(BaseMetric):
             metrics[f'{name}_mean'] = mean(np.array([record['extra'][name] for record in records]))
         if self.structure:
             curves = [record['alignment'] for record in records if sum(record['counts'])]
-            curve = np.mean(curves or [np.full(1, np.nan)], axis=0)
-            metrics |= dict(Emeasure_mean=float(curve.mean()), maxEmeasure=float(curve.max()))
+            metrics['maxEmeasure'] = float(np.mean(curves or [np.full(1, np.nan)], axis=0).max())
         if self.polyp_protocol:
             curves = [record['curves'] for record in records if sum(record['counts'])]
             metrics |= protocol_scores(*np.stack(curves or [np.full((2, LEVELS), np.nan)], axis=1))
@@ -193,9 +192,9 @@ class BinarySegMetric(BaseMetric):
     @property
     def _extra(self) -> list[str]:
         """Names of the optional scores per image."""
-        return (['HD95'] * self.hd95 + ['BF1'] * self.boundary_f1
+        return (['HD95'] * (self.hd95 or self.distances) + ['BF1'] * self.boundary_f1
                 + ['HD95_pooled', 'ASD', 'ASSD', 'ASSD_halves'] * self.distances
-                + ['MAE', 'Smeasure', 'adpEmeasure', 'wFmeasure'] * self.structure)
+                + ['MAE', 'Smeasure', 'Emeasure', 'adpEmeasure', 'wFmeasure'] * self.structure)
 
     def _extra_scores(self, scores: np.ndarray, prediction: np.ndarray, foreground: np.ndarray,
                       valid: np.ndarray) -> dict[str, Any]:
@@ -210,6 +209,7 @@ class BinarySegMetric(BaseMetric):
             scores = stretched(scores.astype(np.float64)) * valid
             curve['alignment'], values['adpEmeasure'] = e_measure(scores, foreground)
             values |= dict(MAE=mean_absolute_error(scores, foreground), Smeasure=s_measure(scores, foreground),
+                           Emeasure=float(curve['alignment'].mean()),
                            wFmeasure=weighted_f_measure(scores, foreground))
         return dict(extra={name: values[name] for name in self._extra}) | curve
 

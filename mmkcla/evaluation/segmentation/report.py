@@ -122,7 +122,7 @@ def outcome_map(prediction: Tensor, foreground: Tensor, valid: Tensor) -> np.nda
 
 
 def text_table(metrics: Mapping[str, float]) -> str:
-    """Format the seven scores with both aggregations, and their bounds if ``metrics`` has them."""
+    """Format the scores with both aggregations, and their bounds if ``metrics`` has them."""
     lines = [f'{"":6}{"pooled":24}mean over images']
     for score in SCORES:
         cells = []

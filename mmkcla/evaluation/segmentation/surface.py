@@ -65,8 +65,8 @@ def distance_scores(prediction: np.ndarray, truth: np.ndarray, empty: str = 'one
     * ``HD95``: maximum of the 95th percentiles of both directions (MONAI, and most papers).
     * ``HD95_pooled``: 95th percentile of the distances of both directions together (medpy).
     * ``ASD``: mean distance from the predicted outline to the true one.
-    * ``ASSD``: mean of the distances of both directions together (MONAI with ``symmetric=True``).
-    * ``ASSD_halves``: mean of the mean distances of both directions (medpy's ``assd``).
+    * ``ASSD``: mean of the distances of both directions together (MONAI with ``symmetric=True``, medpy 0.5.2).
+    * ``ASSD_halves``: mean of the mean distances of both directions, so that both count equally.
 
     Args:
         prediction, truth: ``(H, W)`` bool.

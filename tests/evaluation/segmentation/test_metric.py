@@ -39,12 +39,12 @@ def test_equals_the_functional_form(channels):
     samples = cases(channels=channels)
     got = evaluate(samples, bootstrap=50)
     single = [binary_scores(item.pred_sem_seg.data[0].long(), item.gt_sem_seg.data[0]) for item in samples]
-    for key in ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec'):
+    for key in ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec', 'Prec'):
         assert got[f'{key}_mean'] == pytest.approx(np.mean([scores[key] for scores in single]))
     tp, wrong = sum(s['TP'] for s in single), sum(s['FP'] + s['FN'] for s in single)
     assert got['IoU_pooled'] == pytest.approx(tp / (tp + wrong)) and 0.3 < got['IoU_pooled'] < 0.9
     assert got['DSC_mean_lo'] < got['DSC_mean'] < got['DSC_mean_hi']
-    assert got.keys() == {f'{key}_{how}' for key in ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec')
+    assert got.keys() == {f'{key}_{how}' for key in ('IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec', 'Prec')
                           for how in ('pooled', 'mean')} | {'TJ65_mean', 'failed_share', 'empty_truth'} | {
         f'{key}_{end}' for key in ('IoU_pooled', 'DSC_pooled', 'IoU_mean', 'DSC_mean', 'TJ65_mean')
         for end in ('lo', 'hi')}
@@ -253,8 +253,8 @@ def test_report(tmp_path, log):
     got = evaluate(samples, out_dir=str(out), worst=3, hd95=True, polyp_protocol=True)
 
     rows = list(csv.DictReader((out / 'per_image.csv').open(encoding='utf-8')))
-    assert list(rows[0]) == ['file', 'IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec', 'TP', 'FP', 'FN', 'TN',
-                             'ignored', 'height', 'width', 'HD95', 'Dice_256', 'IoU_256']
+    assert list(rows[0]) == ['file', 'IoU', 'DSC', 'mIoU', 'mDice', 'Acc', 'Sens', 'Spec', 'Prec', 'TP', 'FP', 'FN',
+                             'TN', 'ignored', 'height', 'width', 'HD95', 'Dice_256', 'IoU_256']
     assert [row['file'] for row in rows] == [f'{n:03d}.jpg' for n in range(5)] + ['empty.jpg']
     for row, item in zip(rows, samples, strict=True):
         want = binary_scores(item.pred_sem_seg.data[0].long(), item.gt_sem_seg.data[0])
