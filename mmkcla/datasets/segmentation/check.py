@@ -1,14 +1,28 @@
 """Check a prepared segmentation data set before a run."""
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import UserError
 from ...registry import DATA_CHECKS
 from ...utils.images import IMAGE_SUFFIXES
-from ..check import Dataset, check_heads, class_count, classes_of
+from ...utils.text import one_line
+from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
+from ..findings import Finding, act_on
+from ..image_files import ImageFile, file_findings, leak, read_spread
 from .converters.folds import names_of_fold
 from .converters.manifest import read_manifest
+from .mask_folder import (
+    applies_orientation,
+    image_loader,
+    inspect_pairs,
+    label_findings,
+    mask_loader,
+    pairing_findings,
+    size_findings,
+)
 from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
@@ -29,7 +43,8 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
     config, where = dataset.config, dataset.where
     root, split, fold = config.get('data_root'), config.get('split'), config.get('fold')
     if not root or split is None:
-        return  # custom folders: the dataset reports what is missing
+        check_pairs(dataset, model)
+        return
     if not Path(root).is_dir():
         raise UserError(f'no data folder {root} ({where}.data_root); create it with mmkcla data')
     if fold is not None and split in ('train', 'val'):
@@ -45,14 +60,22 @@ def check_binary_seg(dataset: Dataset, model: dict) -> None:
         if split == 'train' and there:
             without = '; this data set is for testing only; train on another one'
         raise UserError(f'no folder {folder} ({where}.split); {root} has: {", ".join(there) or "no images"}{without}')
-    _verify(dataset, Path(root))
     check_heads(model, 2, f'{where} has 2 classes; for a sigmoid head of one channel use num_classes=2, '
                            'out_channels=1, threshold=0.5')
+    if _threshold(dataset) is None:
+        _verify(dataset, Path(root))
+    else:  # the masks may have any values: what counts is what the pipeline makes of them
+        check_pairs(dataset, model)
+
+
+def _threshold(dataset: Dataset) -> int | None:
+    return (mask_loader(dataset.config.get('pipeline') or ()) or {}).get('threshold')
 
 
 @DATA_CHECKS.register_module('BaseSegDataset')
 def check_labels(dataset: Dataset, model: dict) -> None:
-    """Check contents, classes and suffix of a data set that a converter wrote with labels; skip other data sets.
+    """Check contents, classes and suffix of a data set that a converter wrote with labels; check other data sets with
+    :func:`check_pairs`.
 
     Args:
         dataset: a :class:`mmkcla.datasets.check.Dataset`.
@@ -68,6 +91,7 @@ def check_labels(dataset: Dataset, model: dict) -> None:
     except UserError:  # someone else's file of that name
         manifest = None
     if manifest is None or 'classes' not in manifest:
+        check_pairs(dataset, model)
         return
     classes = classes_of(dataset)
     if classes is None or len(classes) != len(manifest['classes']):
@@ -81,6 +105,137 @@ def check_labels(dataset: Dataset, model: dict) -> None:
         raise UserError(f'{where}.img_suffix is {suffix!r}, but the images in {folder} have: {", ".join(there)}')
     _verify(dataset, root)
     check_heads(model, len(classes), f'{where} has {class_count(classes)}')
+
+
+@DATA_CHECKS.register_module(['NYUDataset', 'HSIDrive20Dataset', 'DecathlonDataset', 'DSDLSegDataset', 'OneDLDataset',
+                              'BaseCDDataset'])
+def skip_check(dataset: Dataset, model: dict) -> None:
+    """Skip data sets without class masks in image files (depth, spectra, volumes), with lists of their own, or with
+    pairs of images."""
+
+
+def check_pairs(dataset: Dataset, model: dict) -> None:
+    """Check images and masks of any mmseg data set: pairs, sizes, labels, ignored pixels, damage, and the heads.
+
+    Raises:
+        UserError: for the first fault; remarks are printed as notes.
+    """
+    found = mask_folder_of(dataset)
+    if found is None:
+        return
+    act_on(found.pairing, dataset.where)
+    classes = found.classes
+    for name in ('decode_head', 'auxiliary_head'):
+        head = model.get(name) if classes else None
+        for part in head if isinstance(head, (list, tuple)) else [head]:
+            if isinstance(part, dict) and str(part.get('type')) != 'STDCHead':  # its classes are edge and no edge
+                check_heads(part, len(classes or ()), f'{dataset.where} has {class_count(classes or ())}',
+                            f'model.{name}')
+    act_on(pair_findings(dataset, model, found), dataset.where)
+
+
+@dataclass
+class MaskFolder:
+    """What an mmseg data set lists.
+
+    Attributes:
+        data: one entry for each image, as mmseg's ``load_data_list`` returns them.
+        classes: class names; None: unknown.
+        reduce_zero: ``reduce_zero_label``.
+        pairing: findings about missing files.
+    """
+
+    data: list[dict]
+    classes: tuple[str, ...] | None
+    reduce_zero: bool
+    pairing: list[Finding]
+
+
+def mask_folder_of(dataset: Dataset) -> MaskFolder | None:
+    """List the images and masks of a dataset config; None where they cannot be looked at (a remote file system, or a
+    pipeline that loads other files).
+
+    Raises:
+        UserError: the host cannot build the data set.
+    """
+    config = dataset.config
+    prefix = config.get('data_prefix') or {}
+    places = [config.get('data_root'), config.get('ann_file'), *(prefix.values() if isinstance(prefix, dict) else ())]
+    if (any('://' in str(place) for place in places) or image_loader(config.get('pipeline') or ()) is None
+            or (config.get('backend_args') or {}).get('backend', 'local') != 'local'):
+        return None
+    options: dict[str, Any] = {key: value for key, value in config.items()
+                               if key not in ('type', 'pipeline', 'lazy_init', '_scope_')}
+    folder = prefix.get('img_path') if isinstance(prefix, dict) else None
+    if folder is not None and not dataset.path(folder).is_dir():
+        raise UserError(f'no image folder {dataset.path(folder)} ({dataset.where}.data_prefix)')
+    try:
+        built = dataset.kind(**options, lazy_init=True)
+        data = built.load_data_list()
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # an assertion, or a missing file
+        raise UserError(f'{dataset.where} cannot be built: {one_line(error, 200)}') from error
+    folders = [Path(path) if path else None for path in map(built.data_prefix.get, ('img_path', 'seg_map_path'))]
+    labelled = mask_loader(config.get('pipeline') or ()) is not None
+    listed = built.ann_file if built.ann_file and Path(built.ann_file).is_file() else ''
+    classes = built.metainfo.get('classes')
+    pairing = pairing_findings(data, folders[0], folders[1] if labelled else None, built.img_suffix,
+                               built.seg_map_suffix, listed) if labelled else []
+    return MaskFolder(data, None if classes is None else tuple(classes), bool(built.reduce_zero_label), pairing)
+
+
+def pair_findings(dataset: Dataset, model: dict, found: MaskFolder, whole: bool = False) -> list[Finding]:
+    """Read images and masks; return what is wrong with them.
+
+    Args:
+        dataset, model: parts of the config.
+        found: from :func:`mask_folder_of`.
+        whole: read all of them; else an evenly spread part of large data sets.
+    """
+    from mmseg.registry import TRANSFORMS
+    pipeline = dataset.config.get('pipeline') or ()
+    images = read_spread([Path(part['img_path']) for part in found.data], whole)
+    findings = file_findings(images, len(found.data)) + _leak(dataset, images)
+    step = mask_loader(pipeline)
+    if step is None or not all(part.get('seg_map_path') for part in found.data):
+        return findings
+    pairs = inspect_pairs(found.data, TRANSFORMS.build(dict(step)), whole)
+    if len(pairs) < len(found.data):
+        findings.append(Finding(f'only {len(pairs)} of {len(found.data)} masks were decoded, evenly spread; mmkcla '
+                                'data verify decodes all'))
+    head = model.get('decode_head') or {}
+    head = head[-1] if isinstance(head, (list, tuple)) and head else head
+    number = len(found.classes) if found.classes else head.get('num_classes')
+    upright = applies_orientation(image_loader(pipeline) or {})
+    findings += size_findings(pairs, images, upright)
+    thresholded = 'LoadBinaryMask' in str(step.get('type'))
+    return findings + label_findings(pairs, found.classes, number, _ignored(dataset, head), found.reduce_zero,
+                                     dataset.trained_on, thresholded)
+
+
+def _leak(dataset: Dataset, images: list[ImageFile]) -> list[Finding]:
+    if dataset.split == 'train' or dataset.config.get('indices') is not None:
+        return []
+    sizes = {image.path.stat().st_size for image in images if image.sha256}  # only these can be equal
+    for other in datasets_of(dataset.run, 'train', dataset.cache):
+        try:
+            found = mask_folder_of(other) if 'BaseSegDataset' in other.ancestors else None
+        except UserError:  # a test does not need the training set
+            continue
+        if found is not None and other.config.get('indices') is None:
+            paths = [path for path in map(Path, (part['img_path'] for part in found.data))
+                     if path.is_file() and path.stat().st_size in sizes]
+            if same := leak(read_spread(paths), images, other.where):
+                return same
+    return []
+
+
+def _ignored(dataset: Dataset, head: dict) -> set[int]:
+    """The labels that the loss of a training, or the metrics of a test, leave out."""
+    if dataset.trained_on:
+        return {head.get('ignore_index', 255)} - {None}
+    return {part.get('ignore_index', 255) for part, _ in dataset.evaluators or [({}, '')]} - {None}
 
 
 def _same_fold(dataset: Dataset, root: Path, split: str, fold: int | None) -> None:
