@@ -22,6 +22,7 @@ from ..runtime.inference.base import build_model, to_rgb, without_annotations
 from ..runtime.inference.tta import innermost_dataset
 from ..utils.text import one_line
 from ..weights.matching import compare, require
+from ..weights.method_record import differences, require_same_method
 from ..weights.reading import download, read_checkpoint, state_dict_of
 from .record import Stage, recording, split_stages
 
@@ -171,10 +172,12 @@ def load_backbone(backbone: nn.Module, checkpoint: str) -> None:
     Raises:
         UserError: if the file cannot be read, or does not contain all weights of the backbone.
     """
-    weights = state_dict_of(read_checkpoint(download(checkpoint)))
+    content = read_checkpoint(download(checkpoint))
+    weights = state_dict_of(content)
     below = {name.removeprefix(_PREFIX): value for name, value in weights.items() if name.startswith(_PREFIX)}
     report = compare(backbone, below or weights)
     require(report, 'all', checkpoint, '; the analysis needs all weights of the backbone')
+    require_same_method(differences(backbone, content, _PREFIX if below else ''), checkpoint)
     backbone.load_state_dict(below or weights, strict=False)  # strict would want step counters that old files lack
 
 

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from ..weights.convert import convert_state_dict
     from ..weights.convert.fit import fit_of
     from ..weights.convert.write import write_weights
+    from ..weights.method_record import make_record
     from ..weights.reading import read_checkpoint, state_dict_of
     checkpoint = read_checkpoint(args.file)
     try:
@@ -73,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
     if not fit.complete:
         note(f'{args.out} is partial: {fit.problems()}')
     lost = set(fit.lost)
-    write_weights(args.out, {name: tensor for name, tensor in conversion.state_dict.items() if name not in lost},
+    written = {name: tensor for name, tensor in conversion.state_dict.items() if name not in lost}
+    write_weights(args.out, written,
                   dict(source=source, source_sha256=sha256_of(args.file), mmkcla_version=__version__,
-                       **{usage.part: usage.arguments}))
+                       mmkcla=make_record(network, written), **{usage.part: usage.arguments}))
     print(f'written: {args.out}\n{usage.text(args.out)}')
     return 0
 

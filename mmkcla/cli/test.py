@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
     from ..runtime.visualization import skip_what_cannot_be_drawn
     from ..utils.files import write_json
     config.load_from = checkpoint
-    runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT)
+    runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT,
+                          partial_allowed=args.allow_partial)
     quiet_logger(runner.logger)
     if args.show_dir:
         skip_what_cannot_be_drawn(runner)

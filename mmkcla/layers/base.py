@@ -1,7 +1,6 @@
 """The common interface of all layer attentions."""
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -13,12 +12,13 @@ from ..errors import UserError
 from ..utils.text import did_you_mean
 from .common import checkpointed, make_drop_path
 from .inspection import Call, Shares
+from .record import Recorded, parameters_of
 
 State = tuple[Tensor, ...]
 SET_BY_NETWORK = ('channels', 'depth', 'carry_channels', 'carry_stride')  # arguments of build_stage
 
 
-class LayerAttention(nn.Module):
+class LayerAttention(Recorded, nn.Module):
     """Base class of layer attentions: retrieve information from the maps of earlier layers for the current map.
 
     Configs refer to a subclass by its class name: ``layer_attention=dict(type='KCLA', …)``; subclasses with a name
@@ -51,6 +51,7 @@ class LayerAttention(nn.Module):
     needs_shortcut: ClassVar[bool] = False
     own_map_alone: ClassVar[bool] = False  # retrieves nothing of earlier layers, so their keys and shares do not exist
     cifar_options: ClassVar[dict[str, Any]] = {}  # of the papers' CIFAR experiments
+    not_recorded = frozenset({*SET_BY_NETWORK, 'drop_path', 'layer_scale_init', 'with_cp', 'norm_layer'})
     _known: ClassVar[dict[str, type[LayerAttention]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -81,18 +82,8 @@ class LayerAttention(nn.Module):
     def options(cls) -> dict[str, Any]:
         """The options of :meth:`build_stage` with their defaults (``inspect.Parameter.empty`` for required ones),
         without those that the network sets (:data:`SET_BY_NETWORK`)."""
-        found: dict[str, Any] = {}
-        for name in ('build_stage', '__init__'):
-            for kind in cls.__mro__:
-                if name not in vars(kind):
-                    continue
-                parameters = inspect.signature(getattr(kind, name)).parameters.values()
-                for parameter in parameters:
-                    if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                        found.setdefault(parameter.name, parameter.default)
-                if kind is LayerAttention or all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
-                    break  # what it does not take goes no further
-        return {name: default for name, default in found.items() if name not in ('self', *SET_BY_NETWORK)}
+        found = parameters_of(cls, ('build_stage', '__init__'), last=LayerAttention)
+        return {name: default for name, default in found.items() if name not in SET_BY_NETWORK}
 
     @classmethod
     def unknown_option(cls, name: str) -> UserError:

@@ -45,6 +45,7 @@ class EfficientLayerAttention(LayerAttention):
     """
 
     own_map_alone = True
+    not_recorded = frozenset({'key_channels', 'value_channels', 'zero_init'})  # the first two are shapes
 
     def __init__(self, channels: int, key_channels: int | None = None, num_heads: int = 1,
                  value_channels: int | None = None, normalization: str = 'softmax', zero_init: bool = False,

@@ -81,6 +81,7 @@ class KCLA(LayerAttention):
     """
 
     cifar_options = dict(head_channels=16)
+    not_recorded = frozenset({'temperature_range'})  # the start of weights
 
     def __init__(self, channels: int, head_channels: int = 64, carry_channels: int | None = None, carry_stride: int = 2,
                  temperature: str = 'fixed', temperature_range: tuple[float, float] = (0.7, 1 / 0.7),

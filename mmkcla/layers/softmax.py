@@ -30,6 +30,7 @@ class SoftmaxLayerAttention(LayerAttention):
     """
 
     cifar_options = dict(head_channels=16)
+    not_recorded = frozenset({'literal'})  # the same result
 
     def __init__(self, channels: int, head_channels: int = 16, literal: bool = False, **options: Any) -> None:
         super().__init__(**options)

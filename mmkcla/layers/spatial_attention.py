@@ -6,11 +6,12 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .common import is_positive
+from .record import Recorded
 
 NORMALIZATIONS = ('softmax', 'scaling')
 
 
-class SpatialAttention(nn.Module):
+class SpatialAttention(Recorded, nn.Module):
     """Keys, queries and values of every position of a map, mixed over positions, projected back and added to the map.
 
     Four 1×1 convolutions with biases: ``keys`` and ``queries`` to ``key_channels``, ``values`` to ``value_channels``,
@@ -30,6 +31,9 @@ class SpatialAttention(nn.Module):
     Raises:
         UserError: for heads that do not divide the channels, and unknown normalizations.
     """
+
+    # shapes, and the start of weights
+    not_recorded = frozenset({'in_channels', 'key_channels', 'value_channels', 'zero_init'})
 
     def __init__(self, in_channels: int, key_channels: int | None = None, num_heads: int = 1,
                  value_channels: int | None = None, normalization: str = 'softmax', residual: bool = True,

@@ -11,6 +11,7 @@ from mmengine.runner import CheckpointLoader, Runner
 from ..errors import UserError
 from ..utils.text import one_line
 from ..weights.matching import compare, require, state_dict_for
+from ..weights.method_record import Difference, differences, require_same_method
 from ..weights.reading import download, read_checkpoint
 
 
@@ -23,6 +24,7 @@ class CheckedRunner(Runner):
 
     required = 'some'
     hint = ''  # appended to the error message
+    partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
     loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
@@ -42,12 +44,23 @@ class CheckedRunner(Runner):
         report = compare(model, state_dict)
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
         require(report, 'all' if strict else self.required, filename, self.hint)
+        self._check_methods(filename, differences(model, checkpoint))
         # hooks (EMA) look for the weights under this key and may change them
         checkpoint['state_dict'] = {name: state_dict[name] for name in state_dict if name not in set(report.mismatched)}
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
         model.load_state_dict(checkpoint['state_dict'], strict=False)
         self._has_loaded = True
         return checkpoint
+
+    def _check_methods(self, filename: str, found: list[Difference]) -> None:
+        """Refuse a checkpoint of another method; one with other options only where it must match completely."""
+        fits = [one for one in found if self.required == 'all' or one.kind == 'method']
+        if self.partial_allowed:
+            fits = []
+        require_same_method(fits, filename, self.hint)
+        for _, option, saved, here in [one for one in found if one not in fits][:1]:
+            self.logger.warning(f'checkpoint {filename} was made with {option} {saved!r}, the config has {here!r}; the '
+                                'weights are loaded as they are')
 
     def build_train_loop(self, loop: Any) -> Any:
         """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""
@@ -84,7 +97,7 @@ class CheckedRunner(Runner):
         return super().wrap_model(model_wrapper_cfg, model)
 
 
-def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
+def build_runner(config: Any, required: str, hint: str = '', partial_allowed: bool = False) -> CheckedRunner:
     """Build the runner of ``config`` (or its ``runner_type``), with the loading of :class:`CheckedRunner`."""
     read_checkpoints_safely()
     kind = config.get('runner_type')
@@ -96,7 +109,7 @@ def build_runner(config: Any, required: str, hint: str = '') -> CheckedRunner:
             raise KeyError(f'{kind} is not in the mmengine::runner registry')
         runner_class = type(f'Checked{named.__name__}', (CheckedRunner, named), {})
     runner = runner_class.from_cfg(config)
-    runner.required, runner.hint = required, hint
+    runner.required, runner.hint, runner.partial_allowed = required, hint, partial_allowed
     return runner
 
 

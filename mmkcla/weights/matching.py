@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +21,24 @@ def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str,
     ``neck.0.X``.
     """
     weights = state_dict_of(checkpoint)
-    names = {name.removeprefix('neck.') for name in weights if name.startswith('neck.')}
+    index = neck_index(model, weights)
+    if index is None:
+        return weights
+    return {in_neck_list(name, index): value for name, value in weights.items()}
+
+
+def neck_index(model: nn.Module, names: Iterable[str]) -> str | None:
+    """The index in the model's list of necks to which the weights of a single neck belong; None if there is none."""
+    inside = {name.removeprefix('neck.') for name in names if name.startswith('neck.')}
     parts = getattr(model, 'neck', None)
-    if isinstance(parts, nn.Sequential) and names:
-        for index, part in parts.named_children():
-            if set(part.state_dict()) == names:
-                return {re.sub(r'^neck\.', f'neck.{index}.', name): value for name, value in weights.items()}
-    return weights
+    if isinstance(parts, nn.Sequential) and inside:
+        return next((index for index, part in parts.named_children() if set(part.state_dict()) == inside), None)
+    return None
+
+
+def in_neck_list(name: str, index: str) -> str:
+    """The name in a list of necks of ``neck.X``; other names are unchanged."""
+    return re.sub(r'^neck\.', f'neck.{index}.', name)
 
 
 @dataclass

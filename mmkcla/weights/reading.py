@@ -1,6 +1,7 @@
 """Load checkpoints without running code from them."""
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -32,7 +33,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
         try:
-            return {'state_dict': load_file(path)}
+            return {'state_dict': load_file(path)} | _safetensors_meta(path)
         except (SafetensorError, OSError) as error:
             message = f'checkpoint {path} is truncated or not a safetensors file ({_first_sentence(error)})'
             raise UserError(message) from error
@@ -44,6 +45,17 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(checkpoint, Mapping):
         raise UserError(f'checkpoint {path} contains a {type(checkpoint).__name__}, not a dictionary of weights')
     return dict(checkpoint)
+
+
+def _safetensors_meta(path: Path) -> dict[str, Any]:
+    """``meta`` of a file that this package wrote, with the record of the methods; else nothing."""
+    from safetensors import safe_open
+    with safe_open(path, 'pt') as file:
+        metadata = file.metadata() or {}
+    try:
+        return {'meta': {'mmkcla': json.loads(metadata['mmkcla'])}}
+    except (KeyError, ValueError):
+        return {}
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -123,9 +135,27 @@ def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
-    """Load the weights of a ``Pretrained`` entry: a local file (loaded safely) or a URL that mmengine supports
+def fetch_checkpoint(source: str | Path) -> Mapping[str, Any]:
+    """Load the checkpoint of a ``Pretrained`` entry: a local file (loaded safely) or a URL that mmengine supports
     (``torchvision://``, ``open-mmlab://``, ``https://``).
+
+    Raises:
+        UserError: the file cannot be read or downloaded.
+    """
+    if '://' not in str(source):
+        return read_checkpoint(source)
+    from mmengine.runner import CheckpointLoader
+    try:
+        return CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
+    except KeyError as error:
+        raise UserError(f'checkpoint {source}: unknown model name {error}') from error
+    except OSError as error:  # includes the errors of urllib
+        raise UserError(f'checkpoint {source} cannot be downloaded ({_first_sentence(error)}); without network '
+                        'access, use the path of a local copy') from error
+
+
+def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
+    """Load the weights of a ``Pretrained`` entry, see :func:`fetch_checkpoint`.
 
     Args:
         source: file or URL.
@@ -134,17 +164,15 @@ def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str,
     Raises:
         UserError: the file cannot be read or downloaded, or no entry has the prefix.
     """
-    if '://' in str(source):
-        from mmengine.runner import CheckpointLoader
-        try:
-            checkpoint = CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
-        except KeyError as error:
-            raise UserError(f'checkpoint {source}: unknown model name {error}') from error
-        except OSError as error:  # includes the errors of urllib
-            raise UserError(f'checkpoint {source} cannot be downloaded ({_first_sentence(error)}); without network '
-                            'access, use the path of a local copy') from error
-    else:
-        checkpoint = read_checkpoint(source)
+    return weights_below(fetch_checkpoint(source), source, prefix)
+
+
+def weights_below(checkpoint: Mapping[str, Any], source: str | Path, prefix: str | None) -> dict[str, Tensor]:
+    """The weights of a checkpoint with the prefix, without it; all weights if there is none.
+
+    Raises:
+        UserError: no entry has the prefix; names ``source``.
+    """
     weights = state_dict_of(checkpoint)
     if not prefix:
         return weights

@@ -88,6 +88,10 @@ def test_account_and_contents(kcla, tmp_path, capsys):
         assert re.search(rf'^  {kind} +0$', shown, re.MULTILINE)
     file = torch.load(out, weights_only=True)
     backbone = dict(type='mmkcla.CifarLayerAttentionResNet', depth=20, layer_attention=dict(type='KCLA'))
+    record = file['meta'].pop('mmkcla')
+    assert record['methods']['backbone.layer_attentions.2.1']['type'] == 'KCLA'
+    assert record['methods']['backbone.layer_attentions.2.1']['options']['head_channels'] == 16
+    assert len(record['methods']) == 6 and record['version'] == __version__
     assert set(file) == {'meta', 'state_dict'} and file['meta'] == dict(
         source='cifar-kcla', source_sha256=hashlib.sha256(kcla.read_bytes()).hexdigest(), mmkcla_version=__version__,
         backbone=backbone)
@@ -108,6 +112,7 @@ def test_safetensors_both_ways(kcla, tmp_path):
     assert meta['source'] == 'cifar-kcla' and meta['mmkcla_version'] == __version__
     assert meta['backbone'] == ('{"type": "mmkcla.CifarLayerAttentionResNet", "depth": 20, '
                                 '"layer_attention": {"type": "KCLA"}}')
+    assert read_checkpoint(out)['meta']['mmkcla']['methods']['backbone.layer_attentions.0.0']['type'] == 'KCLA'
     written, expected = read_checkpoint(out)['state_dict'], convert_reference(weights, 'cifar-kcla')
     assert set(written) == set(expected) and all(torch.equal(written[name], expected[name]) for name in expected)
 

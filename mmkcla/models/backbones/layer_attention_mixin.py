@@ -20,7 +20,8 @@ from ...layers.base import State
 from ...layers.common import checkpointed
 from ...utils.text import unknown_keyword
 from ...weights.matching import load_matching
-from ...weights.reading import fetch_state_dict
+from ...weights.method_record import Difference, differences, require_same_method
+from ...weights.reading import fetch_checkpoint, weights_below
 from ..norms import build_norm, check_norm_cfg
 
 ATTENTION_PREFIX = 'layer_attentions.'
@@ -256,7 +257,9 @@ class LayerAttentionMixin(HostResNet):
         self._log_attention_norms()
 
     def _load_pretrained(self, checkpoint: str, prefix: str | None) -> None:
-        weights = fetch_state_dict(checkpoint, prefix)
+        content = fetch_checkpoint(checkpoint)
+        weights = weights_below(content, checkpoint, prefix)
+        self._check_methods(checkpoint, differences(self, content, prefix or ''))
         if not prefix and any(name.startswith('backbone.layer') for name in weights):
             raise UserError(f'{checkpoint} contains a complete model; add prefix=\'backbone.\' to init_cfg to '
                             'load its backbone')
@@ -278,6 +281,12 @@ class LayerAttentionMixin(HostResNet):
             message += f', {len(report.unexpected)} not used ({", ".join(report.unexpected[:3])})'
         print_log(message, logger='current')
         self._warn_of_frozen_start(bool(attention))
+
+    def _check_methods(self, checkpoint: str, found: list[Difference]) -> None:
+        require_same_method([one for one in found if one.kind == 'method'], checkpoint)
+        for _, option, saved, here in found[:1]:
+            print_log(f'{checkpoint} was made with {option}={saved!r}; the config has {option}={here!r}, so the layer '
+                      'attentions do not start where they ended', logger='current', level=30)
 
     def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Map pretrained weights to the names of this network. Override for trunks with other names."""

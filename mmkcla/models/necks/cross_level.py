@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...errors import UserError
 from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
+from ...layers.record import Recorded
 from ...utils.text import unknown_keyword
 from ..norms import build_norm, check_norm_cfg
 
@@ -18,7 +19,7 @@ CARRIES = ('keep', 'token')
 NECK_OPTIONS = ('channels', 'depth', 'carry_channels', 'carry_stride')
 
 
-class CrossLevelAttention(nn.Module):
+class CrossLevelAttention(Recorded, nn.Module):
     """One layer attention over the levels of a pyramid, in one direction.
 
     Between levels, every map of the state (tensors with four or more dimensions) is resampled to the size of the next
@@ -40,6 +41,9 @@ class CrossLevelAttention(nn.Module):
     Raises:
         UserError: for fewer than two levels, unknown options, or channels that are not divisible by the head width.
     """
+
+    # the layers have records of their own
+    not_recorded = frozenset({'channels', 'num_levels', 'layer_attention', 'norm_cfg'})
 
     def __init__(self, channels: int, num_levels: int, layer_attention: Mapping, shrinks: bool, carry: str = 'keep',
                  norm_cfg: Mapping = dict(type='BN')) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
+from mmengine.model import is_model_wrapper
 
 from ...errors import UserError
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import did_you_mean
+from ...weights.method_record import KEY, make_record
 from ...weights.plain_values import plain
 
 EARLIER = 'earlier'  # folder for the best checkpoints of earlier trainings
@@ -80,10 +82,15 @@ class AtomicCheckpointHook(CheckpointHook):
                                   f'{Path(self.out_dir) / EARLIER}')
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
-        """Make everything in the checkpoint plain, so that it loads without running code (``weights_only=True``).
+        """Add the record of the methods (:mod:`mmkcla.weights.method_record`). Make everything in the checkpoint plain,
+        so that it loads without running code (``weights_only=True``).
 
         This hook has a low priority: what other hooks add is in the checkpoint by now.
         """
+        meta = checkpoint.setdefault('meta', {})
+        classes = (meta.get('dataset_meta') or {}).get('classes')
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        meta[KEY] = make_record(model, checkpoint.get('state_dict') or {}, classes)
         for key in checkpoint:
             checkpoint[key] = plain(checkpoint[key])
 

@@ -12,6 +12,7 @@ from mmengine.visualization import Visualizer
 
 from ...errors import UserError
 from ...weights.matching import compare, require, state_dict_for
+from ...weights.method_record import differences, require_same_method
 from ...weights.reading import download, read_checkpoint
 from ..testing import PARTIAL_HINT
 from .images import make_upright, rgb
@@ -44,6 +45,8 @@ class Predictor:
         report = compare(self.model, state_dict)
         self.loaded = report.summary()
         require(report, 'some' if allow_partial else 'all', checkpoint, PARTIAL_HINT)
+        if not allow_partial:
+            require_same_method(differences(self.model, content), checkpoint, PARTIAL_HINT)
         self.model.load_state_dict({name: value for name, value in state_dict.items()
                                     if name not in set(report.mismatched)}, strict=False)
         self.model.to(device).eval()
