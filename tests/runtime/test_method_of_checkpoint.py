@@ -1,0 +1,64 @@
+"""Commands refuse the checkpoint of another method although all of its weights match by name and shape."""
+from pathlib import Path
+
+import pytest
+from seed_machine import TINY, write_pairs
+from tiny import error_of
+
+from mmkcla.cli import main
+from mmkcla.weights.reading import read_checkpoint
+
+UNET = "backbone=dict(type='UNet', base_channels=4, norm_cfg=_norm)"
+RESNET = ("backbone=dict(type='mmkcla.LayerAttentionResNet', depth=18, stem_channels=4, base_channels=4, "
+          "out_indices=(0, 1, 2, 3), norm_cfg=_norm, layer_attention={attention})")
+MRLA = "dict(type='MRLABase', head_channels=4)"
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('method')
+    root = write_pairs(folder / 'data')
+    assert UNET in TINY
+    text = TINY.replace('{root}', str(root)).replace('in_channels=4, in_index=4,', 'in_channels=4, in_index=0,')
+    for name, attention in (('mrla', MRLA), ('other', MRLA.replace('MRLABase', 'SoftmaxLayerAttention')),
+                            ('heads', MRLA.replace('head_channels=4', 'head_channels=2'))):
+        (folder / f'method_{name}.py').write_text(text.replace(UNET, RESNET.format(attention=attention)))
+    assert main(['train', str(folder / 'method_mrla.py'), '--work-dir', str(folder / 'w'), '--cfg-options',
+                 'train_cfg.max_iters=1']) == 0
+    return folder
+
+
+def test_what_is_saved(folder):
+    saved = read_checkpoint(folder / 'w' / 'iter_1.pth')['meta']['mmkcla']
+    assert saved['classes'] == ['background', 'polyp']
+    assert saved['methods'] == {f'backbone.layer_attentions.{stage}.{block}': dict(
+        type='MRLABase', options=dict(head_channels=4)) for stage in range(4) for block in range(2)}
+
+
+@pytest.mark.parametrize(('name', 'reason'), [
+    ('other', 'was made by the method MRLABase, the config has SoftmaxLayerAttention in '
+              'backbone.layer_attentions.0.0 and 7 more'),
+    ('heads', 'was made with head_channels=4, the config has head_channels=2 in backbone.layer_attentions.0.0')])
+def test_test_infer_and_resume_refuse(folder, tmp_path, capsys, name, reason):
+    config, checkpoint = folder / f'method_{name}.py', folder / 'w' / 'iter_1.pth'
+    image = next((folder / 'data' / 'images' / 'test').iterdir())
+    for command in (['test', config, checkpoint, '--work-dir', tmp_path / 't'],
+                    ['infer', config, checkpoint, image, '--out-dir', tmp_path / 'p'],
+                    ['train', config, '--work-dir', tmp_path / 'r', '--resume', checkpoint]):
+        assert error_of(capsys, *command).startswith(f'checkpoint {checkpoint} {reason}'), command[0]
+    assert not (tmp_path / 't' / 'metrics.json').exists()
+    assert main(['test', str(config), str(checkpoint), '--work-dir', str(tmp_path / 'a'), '--allow-partial']) == 0
+
+
+def test_fine_tuning_refuses_the_method_and_takes_other_options(folder, tmp_path, capsys):
+    options = ['--cfg-options', f'load_from={folder / "w" / "iter_1.pth"}', 'train_cfg.max_iters=1']
+    run = [str(folder / 'method_other.py'), '--work-dir', str(tmp_path / 'a'), *options]
+    assert 'was made by the method MRLABase' in error_of(capsys, 'train', *run)
+    assert main(['train', str(folder / 'method_heads.py'), '--work-dir', str(tmp_path / 'b'), *options]) == 0
+    log = next(Path(tmp_path / 'b').glob('*/*.log')).read_text()
+    assert 'was made with head_channels 4, the config has 2' in log
+
+
+def test_the_same_config_loads(folder, tmp_path):
+    config, checkpoint = str(folder / 'method_mrla.py'), str(folder / 'w' / 'iter_1.pth')
+    assert main(['test', config, checkpoint, '--work-dir', str(tmp_path)]) == 0
