@@ -3,6 +3,8 @@
 mmengine imports this module when a config contains ``type='mmkcla.…'``. It must import nothing but mmengine, since an
 ImportError here would appear as "not in the registry". The modules that register are listed in ``locations``.
 """
+from importlib.util import find_spec
+
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
@@ -21,4 +23,5 @@ DATA_CHECKS = Registry('data check', scope='mmkcla',
                                   'mmkcla.datasets.segmentation.check'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
-                   locations=['mmkcla.evaluation', 'mmkcla.stereo.metric'])
+                   locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',
+                              *(['mmkcla.evaluation.coco'] if find_spec('mmdet') else [])])

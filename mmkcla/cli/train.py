@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         section(config, 'randomness')['seed'] = args.seed
     if args.amp:
         use_amp(config)
+    from ..runtime.checks.directions import set_rules
+    set_rules(config)
     set_learning_rate(config, args.auto_scale_lr)
     add_outputs(config)
     if args.resume:

@@ -21,9 +21,11 @@ from .segmentation import (
 __all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'distance_scores', 'e_measure',
            'mean_absolute_error', 's_measure', 'scores_from_counts', 'weighted_f_measure']
 if find_spec('mmdet'):  # optional for segmentation
-    from .coco import CocoMetric  # noqa: F401
     __all__.append('CocoMetric')
 
 
 def __getattr__(name: str) -> Any:
+    if name == 'CocoMetric':  # only on use: it imports mmdet
+        from .coco import CocoMetric
+        return CocoMetric
     return moved(__name__, name)

@@ -5,7 +5,10 @@ The table covers the metrics of this package and the usual ones of mmdet, mmseg 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
+
+from ..errors import UserError
 
 Direction = Literal['greater', 'less']
 Unit = Literal['fraction', 'percent', 'pixels', '']
@@ -18,7 +21,7 @@ class Kind(NamedTuple):
     unit: Unit
 
 
-UNKNOWN = Kind(None, '')
+UNKNOWN, GREATER, LESS = Kind(None, ''), Kind('greater', ''), Kind('less', '')
 # The first pattern that matches a key decides. Keys are matched in full, then without the prefix before the last '/'.
 _TABLE: tuple[tuple[str, Kind], ...] = (
     # mmpretrain: percentages
@@ -40,12 +43,26 @@ _TABLE: tuple[tuple[str, Kind], ...] = (
     # mmseg's IoUMetric: percentages
     (r'[am]Acc|mIoU|mDice|m(Fscore|Precision|Recall)|(IoU|Dice|Acc|Fscore|Precision|Recall)\.\S+',
      Kind('greater', 'percent')),
+    # other metrics of mmdet, mmseg and mmpretrain
+    (r'mMR', Kind('less', 'fraction')),
+    (r'JI|[PRS]Q(_(th|st))?|AP[smlrcf]|HOTA|DetA|AssA|MOTA|IDF1', Kind('greater', '')),
+    (r'FP|FN|IDSw', Kind('less', '')),
+    (r'abs_rel|sq_rel|rmse(_log)?|log10|silog', Kind('less', '')),  # depth
+    (r'd[123]', Kind('greater', 'fraction')),  # depth; stereo's D1 is above
     (r'(.*[._])?loss(_.*)?', Kind('less', '')),
 )
+# Metrics of others: words that a name may contain. Words of errors come first ("error of precision").
+_LESS_WORD = (r'loss(es)?|err(ors?)?|mae|r?mse|mape|hd|assd?|epe|fid|nll|eer|perplexity|distance|m?mr|failed|failures')
+_GREATER_WORD = (r'[ma]?acc(uracy)?|top|auc|auroc|precision|recall|sensitivity|specificity|m?ap|ar|m?dice|dsc|[mcg]?iou|'
+                 r'f|m?fscore|psnr|ssim|kappa|mcc|pq|bleu|cider')
+# The metric of save_best='auto', if the evaluator reports it; otherwise the first with a known direction, no loss.
+_MAIN = (r'(bbox|segm)_mAP|mAP', r'mIoU', r'DSC_pooled', r'top1', r'f1-score', r'EPE', r'PQ', r'AP')
 
 
 def kind_of(metric: str) -> Kind:
-    """Return direction and unit of a metric; :data:`UNKNOWN` for a name that is not in the table.
+    """Return direction and unit of a metric.
+
+    A name that is not in the table is judged by its words (``my/dice_score``); :data:`UNKNOWN` if that fails, too.
 
     Args:
         metric: key of ``metrics.json``, with or without the prefix of its evaluator. The bounds ``<key>_lo`` and
@@ -56,6 +73,10 @@ def kind_of(metric: str) -> Kind:
         for pattern, kind in _TABLE:
             if re.fullmatch(pattern, candidate):
                 return kind
+    words = {word.rstrip('0123456789') for word in re.split(r'[^a-z0-9]+', name.lower())}
+    for pattern, way in ((_LESS_WORD, LESS), (_GREATER_WORD, GREATER)):
+        if any(re.fullmatch(pattern, word) for word in words):
+            return way
     return UNKNOWN
 
 
@@ -67,3 +88,42 @@ def direction(metric: str) -> Direction | None:
         ('less', 'greater', None)
     """
     return kind_of(metric).direction
+
+
+def rule_for(metric: str, given: str | None, where: str) -> tuple[Direction, str | None]:
+    """The ``rule`` of a hook that compares values of a metric.
+
+    Args:
+        metric: name of the metric.
+        given: the rule in the config, None if there is none.
+        where: config key of the hook, for messages.
+
+    Returns:
+        The rule, and a line to report if it is not the given one.
+
+    Raises:
+        UserError: the direction of the metric is unknown and no rule is given, or the rule is neither ``'greater'``
+            nor ``'less'``.
+    """
+    if given not in (None, 'greater', 'less'):
+        raise UserError(f"{where}.rule={given!r} must be 'greater' or 'less'")
+    known = direction(metric)
+    if known is None:
+        if given is None:
+            raise UserError(f"{where}: it is unknown whether greater or smaller values of {metric!r} are better; set "
+                            f"{where}.rule='greater' or {where}.rule='less'")
+        return given, None
+    if given not in (None, known):
+        better = {'greater': 'greater', 'less': 'smaller'}[known]
+        return known, (f'{where}.rule={given!r} is replaced by {known!r}: {better} values of {metric} are better')
+    return known, None
+
+
+def main_metric(names: Iterable[str]) -> str | None:
+    """The metric to select checkpoints by if none is named; None if no name has a known direction."""
+    names = list(names)
+    for pattern in _MAIN:
+        for name in names:
+            if re.fullmatch(pattern, name.rpartition('/')[2]):
+                return name
+    return next((name for name in names if direction(name) and 'loss' not in name), None)

@@ -104,6 +104,9 @@ def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')
         if split == 'val' and all(names) and (wanted := checkpoint.get('save_best')) not in (None, 'auto'):
             from .hooks.checkpoint import check_save_best
             check_save_best([wanted] if isinstance(wanted, str) else wanted, itertools.chain.from_iterable(names))
+        if split == 'val' and all(names):
+            from .checks.directions import check_monitors
+            check_monitors(config, itertools.chain.from_iterable(names))
 
 
 def section(config: Any, key: str, default: Any = None) -> Any:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from segmentation_samples import cases, evaluate, predicted
 
+from mmkcla.errors import UserError
 from mmkcla.evaluation import BinarySegMetric
-from mmkcla.evaluation.directions import direction, kind_of
+from mmkcla.evaluation.directions import direction, kind_of, main_metric, rule_for
 
 LESS = {'failed_share', 'HD95_mean', 'HD95_pooled_mean', 'ASD_mean', 'ASSD_mean', 'ASSD_halves_mean', 'MAE_mean'}
 
@@ -44,3 +45,34 @@ def test_directions_agree_with_what_better_scores_are():
         if (way := direction(name)) is not None:
             better = np.sign(value - low[name]) * (1 if way == 'greater' else -1)
             assert better >= 0, (name, value, low[name])
+
+
+@pytest.mark.parametrize(('name', 'expected'), [
+    ('HD95', 'less'), ('hd95', 'less'), ('my/asd', 'less'), ('MAE', 'less'), ('rmse', 'less'), ('val_error', 'less'),
+    ('early_stopping_error', 'less'), ('abs_rel', 'less'), ('silog', 'less'), ('crowd_human/mMR', 'less'),
+    ('epe', 'less'), ('d1', 'greater'), ('D1', 'less'), ('coco_panoptic/PQ', 'greater'), ('lvis/bbox_AP', 'greater'),
+    ('my_dice', 'greater'), ('best_acc', 'greater'), ('cityscapes/mAP', 'greater'), ('crowd_human/JI', 'greater'),
+    ('motchallenge-metric/MOTA', 'greater'), ('retrieval/Recall@1', 'greater'), ('retrieval/mAP@10', 'greater'),
+    ('rank', None), ('score', None)])
+def test_other_metrics(name, expected):
+    assert direction(name) == expected
+
+
+def test_rules():
+    assert rule_for('HD95_mean', None, 'hook') == ('less', None)
+    assert rule_for('DSC_pooled', 'greater', 'hook') == ('greater', None)
+    assert rule_for('HD95_mean', 'greater', 'hook') == (
+        'less', "hook.rule='greater' is replaced by 'less': smaller values of HD95_mean are better")
+    assert rule_for('my_own_score', 'less', 'hook') == ('less', None)
+    with pytest.raises(UserError, match="set hook.rule='greater' or hook.rule='less'"):
+        rule_for('my_own_score', None, 'hook')
+    with pytest.raises(UserError, match="hook.rule='more' must be 'greater' or 'less'"):
+        rule_for('mIoU', 'more', 'hook')
+
+
+@pytest.mark.parametrize(('names', 'expected'), [
+    (['aAcc', 'mIoU', 'mAcc'], 'mIoU'), (['coco/bbox_mAP', 'coco/segm_mAP'], 'coco/bbox_mAP'),
+    (['IoU_pooled', 'DSC_pooled'], 'DSC_pooled'), (['accuracy/top5', 'accuracy/top1'], 'accuracy/top1'),
+    (['3px', 'EPE', 'D1'], 'EPE'), (['time', 'loss', 'my_dice'], 'my_dice'), (['time', 'score'], None), ([], None)])
+def test_the_metric_of_auto(names, expected):
+    assert main_metric(names) == expected

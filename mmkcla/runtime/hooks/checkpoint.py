@@ -1,4 +1,5 @@
 """Atomic checkpoints: an interrupted training never leaves a partial file."""
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
+from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 
 from ...errors import UserError
+from ...evaluation.directions import main_metric, rule_for
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import did_you_mean
@@ -55,6 +58,23 @@ class AtomicCheckpointHook(CheckpointHook):
     complete, and deletes the old one afterwards.
     """
 
+    def _init_rule(self, rules: list, key_indicators: list[str]) -> None:
+        """Like mmengine's, with the directions of :mod:`mmkcla.evaluation.directions`. Metrics in ``greater_keys`` and
+        ``less_keys``, if given, are left to mmengine."""
+        custom = self.greater_keys != self._default_greater_keys or self.less_keys != self._default_less_keys
+        if not custom:
+            given = rules * len(key_indicators) if len(rules) == 1 else rules
+            rules = [rule if name == 'auto' else self._rule(name, rule)
+                     for name, rule in zip(key_indicators, given, strict=True)]
+        super()._init_rule(rules, key_indicators)
+
+    @staticmethod
+    def _rule(metric: str, given: str | None) -> str:
+        rule, changed = rule_for(metric, given, 'default_hooks.checkpoint')
+        if changed:
+            print_log(changed, 'current', logging.WARNING)
+        return rule
+
     def before_train(self, runner: Any) -> None:
         """Select the backend; remove temporary files left behind by a killed run."""
         out_dir = str(self.out_dir or runner.work_dir)
@@ -99,10 +119,20 @@ class AtomicCheckpointHook(CheckpointHook):
             super()._save_checkpoint_with_step(runner, step, meta)
 
     def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
+        if self.save_best and self.key_indicators == ['auto']:
+            self._choose_metric(runner, metrics)
         wanted = [name for name in getattr(self, 'key_indicators', ()) if name != 'auto'] if self.save_best else []
         check_save_best(wanted, metrics)
         with self._deletions_last():
             super()._save_best_checkpoint(runner, metrics)
+
+    def _choose_metric(self, runner: Any, metrics: dict) -> None:
+        chosen = main_metric(metrics)
+        if chosen is None:
+            raise UserError("default_hooks.checkpoint.save_best='auto': no metric of the validation is known to be "
+                            f"better when greater or smaller; set save_best and rule; available: {', '.join(metrics)}")
+        self._init_rule([None], [chosen])
+        runner.logger.info(f"save_best='auto': {chosen}, rule {self.rules[0]!r}")
 
     @contextmanager
     def _deletions_last(self) -> Iterator[None]:

@@ -1,0 +1,1 @@
+"""Check the settings of a config before a run."""
