@@ -21,6 +21,9 @@ TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
 DATA_CHECKS = Registry('data check', scope='mmkcla',
                        locations=['mmkcla.datasets.classification.check', 'mmkcla.datasets.detection.check',
                                   'mmkcla.datasets.segmentation.check'])
+# reports of mmkcla data verify (mmkcla.datasets.report): by class name of the data set; for paths, under any name
+DATA_REPORTS = Registry('data report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])
+PATH_REPORTS = Registry('path report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',

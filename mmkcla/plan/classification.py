@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..datasets.image_files import ImageFile, copies_within, read_images
+from ..datasets.sheet import Sample, spread_out
 from ..errors import UserError
 from ..utils.files import whole_file
 from ..utils.images import IMAGE_SUFFIXES
@@ -15,7 +16,6 @@ from .fingerprint import ClassificationFingerprint, Problem, refuse_fatal
 from .images import file_problems, find_images, held_out, other_files, shown, summarise
 from .machine import Machine
 from .project import Plan
-from .sheet import Sample, spread_out
 from .splits import shared_images
 
 VAL_SHARE = 0.2  # of each class, where there is no val folder

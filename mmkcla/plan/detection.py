@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..datasets.image_files import ImageFile, copies_within
+from ..datasets.sheet import CROWD, Sample, spread_out
 from ..errors import UserError
 from ..utils.text import listed, plural
 from . import coco as coco_files
@@ -21,7 +22,6 @@ from .fingerprint import DetectionFingerprint, Problem, quantiles, refuse_fatal
 from .images import file_problems, shown, summarise
 from .machine import Machine
 from .project import Plan
-from .sheet import CROWD, Sample, spread_out
 from .splits import shared_images
 
 SPLITS = ('train', 'val', 'test')

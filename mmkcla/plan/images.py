@@ -6,12 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ..datasets.image_files import ImageFile
-from ..errors import UserError
-from ..utils.images import IMAGE_SUFFIXES, upright
-from ..utils.text import one_line
+from ..utils.images import IMAGE_SUFFIXES, as_loaded
 from .fingerprint import ImageSummary, Problem, quantiles
 
 _STATISTICS = 200  # images decoded for mean and standard deviation
@@ -61,31 +58,6 @@ def pixel_statistics(images: Sequence[ImageFile]) -> tuple[list[float], list[flo
     mean = sums / pixels
     std = np.sqrt(np.maximum(squares / pixels - mean ** 2, 1.))
     return mean.round(1).tolist(), std.round(1).tolist()
-
-
-def as_loaded(path: Path, stretch: bool = False) -> Image.Image:
-    """The picture in RGB, upright; of more than 8 bits the upper 8, as OpenCV loads it in colour.
-
-    Args:
-        path: of the image.
-        stretch: for the eye: spread the values of more than 8 bits from their 1 % to their 99 % quantile.
-
-    Raises:
-        UserError: the file cannot be decoded.
-    """
-    try:
-        with Image.open(path) as picture:
-            picture = upright(picture)
-            if picture.mode.startswith(('I', 'F')):
-                values = np.asarray(picture, np.float64)
-                low, high = np.percentile(values, (1, 99)) if stretch else (0, 65536)
-                grey = np.clip((values - low) / max(high - low, 1e-9) * 256, 0, 255).astype(np.uint8)
-                picture = Image.fromarray(grey)
-            return picture.convert('RGB')
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f'cannot read the image {path}: {one_line(error, 200)}') from error
 
 
 def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..datasets.sheet import Sample, draw_sheet
 from ..errors import UserError
 from ..utils.files import whole_file, whole_folder, write_json
 from ..utils.text import listed
 from .config_text import TWIN
 from .fingerprint import Fingerprint
-from .sheet import Sample, draw_sheet
 
 RECORD = 'fingerprint.json'
 

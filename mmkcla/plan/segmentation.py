@@ -11,13 +11,13 @@ from PIL import Image
 from ..datasets.image_files import read_images
 from ..datasets.segmentation.converters.folders import convert_folders
 from ..datasets.segmentation.converters.manifest import read_manifest
+from ..datasets.sheet import Sample, spread_out
 from ..errors import UserError
 from .fingerprint import Problem, SegmentationFingerprint, quantiles, refuse_fatal
 from .images import file_problems, summarise
 from .machine import Machine
 from .project import Plan
 from .segmentation_config import config_text
-from .sheet import Sample, spread_out
 
 SPLITS = ('train', 'val', 'test')
 _DATA = 'data'  # folder of the prepared images and masks in the project

@@ -1,6 +1,7 @@
 """The text of a U-Net's config."""
 from __future__ import annotations
 
+from ..datasets.sheet import colour
 from ..errors import UserError
 from ..paths import configs_root
 from ..utils.text import plural
@@ -10,7 +11,6 @@ from .detection_config import IMAGENET
 from .fingerprint import SegmentationFingerprint
 from .machine import Machine
 from .rules import Setting
-from .sheet import colour
 
 
 def config_text(found: SegmentationFingerprint, source: str, suffix: str, machine: Machine, size: str | None,

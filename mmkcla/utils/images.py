@@ -1,8 +1,13 @@
 """Image files: suffixes, EXIF orientation and truncated files."""
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from PIL import Image
+
+from ..errors import UserError
+from .text import one_line
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff', '.ppm')
 FORMATS = ('JPEG', 'PNG', 'BMP', 'WEBP', 'TIFF', 'PPM')  # Pillow's names of these formats
@@ -48,6 +53,31 @@ def upright(picture: Image.Image) -> Image.Image:
     turned = picture.transpose(method)
     turned.format = picture.format
     return turned
+
+
+def as_loaded(path: Path, stretch: bool = False) -> Image.Image:
+    """The picture in RGB, upright; of more than 8 bits the upper 8, as OpenCV loads it in colour.
+
+    Args:
+        path: of the image.
+        stretch: for the eye: spread the values of more than 8 bits from their 1 % to their 99 % quantile.
+
+    Raises:
+        UserError: the file cannot be decoded.
+    """
+    try:
+        with Image.open(path) as picture:
+            picture = upright(picture)
+            if picture.mode.startswith(('I', 'F')):
+                values = np.asarray(picture, np.float64)
+                low, high = np.percentile(values, (1, 99)) if stretch else (0, 65536)
+                grey = np.clip((values - low) / max(high - low, 1e-9) * 256, 0, 255).astype(np.uint8)
+                picture = Image.fromarray(grey)
+            return picture.convert('RGB')
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f'cannot read the image {path}: {one_line(error, 200)}') from error
 
 
 def turn_array(pixels: np.ndarray, method: Image.Transpose) -> np.ndarray:

@@ -5,8 +5,9 @@ from PIL import Image
 
 from mmkcla.datasets.image_files import copies_between, copies_within, read_images
 from mmkcla.errors import UserError
-from mmkcla.plan.images import as_loaded, file_problems, find_images, held_out, summarise
+from mmkcla.plan.images import file_problems, find_images, held_out, summarise
 from mmkcla.plan.splits import shared_images
+from mmkcla.utils.images import as_loaded
 
 
 @pytest.fixture

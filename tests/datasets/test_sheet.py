@@ -2,9 +2,9 @@
 import numpy as np
 from PIL import Image
 
+from mmkcla.datasets.sheet import CROWD, Sample, draw_sheet, spread_out
 from mmkcla.plan.config_text import comment, names, setting, source
 from mmkcla.plan.rules import Setting
-from mmkcla.plan.sheet import CROWD, Sample, draw_sheet, spread_out
 
 
 def test_samples_are_spread_over_classes_and_sizes():

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ..utils.files import whole_file
-from .images import as_loaded
+from ..utils.images import as_loaded
 
 SAMPLES = 12
 CROWD = -1  # label of a box that stands for many objects; drawn grey

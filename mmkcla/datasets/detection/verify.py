@@ -1,0 +1,1 @@
+"""Reports on COCO files for ``mmkcla data verify``."""
