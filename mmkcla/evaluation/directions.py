@@ -52,9 +52,9 @@ _TABLE: tuple[tuple[str, Kind], ...] = (
     (r'(.*[._])?loss(_.*)?', Kind('less', '')),
 )
 # Metrics of others: words that a name may contain. Words of errors come first ("error of precision").
-_LESS_WORD = (r'loss(es)?|err(ors?)?|mae|r?mse|mape|hd|assd?|epe|fid|nll|eer|perplexity|distance|m?mr|failed|failures')
-_GREATER_WORD = (r'[ma]?acc(uracy)?|top|auc|auroc|precision|recall|sensitivity|specificity|m?ap|ar|m?dice|dsc|[mcg]?iou|'
-                 r'f|m?fscore|psnr|ssim|kappa|mcc|pq|bleu|cider')
+_LESS_WORD = r'loss(es)?|err(ors?)?|mae|r?mse|mape|hd|ass?d|epe|fid|nll|eer|perplexity|distance|m?mr|failed|failures'
+_GREATER_WORD = (r'[ma]?acc(uracy)?|top|auc|auroc|precision|recall|sensitivity|specificity|m?ap|ar|m?dice|dsc|'
+                 r'[mcg]?iou|f|m?fscore|psnr|ssim|kappa|mcc|pq|bleu|cider')
 # The metric of save_best='auto', if the evaluator reports it; otherwise the first with a known direction, no loss.
 _MAIN = (r'(bbox|segm)_mAP|mAP', r'mIoU', r'DSC_pooled', r'top1', r'f1-score', r'EPE', r'PQ', r'AP')
 
