@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import cv2
 import numpy as np
 from PIL import Image
 
-from ..utils.images import image_problem, upright_size
+from ..utils.images import bit_depth, image_problem, upright_size
 from ..utils.parallel import run_parallel
 from ..utils.text import one_line, plural
 from .findings import Finding
 
+_DEPTHS = 50  # images of more than 8 bits whose values are looked at
+_FEW_BITS = 14  # a whole data set that stays within so few of 16 bits was meant to have fewer
 MOST_BYTES = 2 ** 30  # read before a run; of larger data sets an evenly spaced part
 _CHANNELS = {'1': 1, 'L': 1, 'P': 3, 'RGB': 3, 'RGBA': 4, 'CMYK': 4, 'YCbCr': 3, 'LAB': 3, 'HSV': 3, 'LA': 2, 'PA': 4,
              'I': 1, 'F': 1}
 _BITS = {'1': 1, 'I': 32, 'F': 32}
-_PNG = b'\x89PNG\r\n\x1a\n'
 
 Image.init()  # loads the readers; not safe in several threads at once
 
@@ -93,11 +95,10 @@ def _pixel_format(picture: Image.Image, data: bytes) -> tuple[int, int]:
     """Channels and bits of a channel as stored; Pillow opens RGB of 16 bits as 8."""
     mode = picture.mode
     channels, bits = _CHANNELS.get(mode, 1), 16 if mode.startswith('I;16') else _BITS.get(mode, 8)
-    if data.startswith(_PNG):
-        bits = max(bits if bits != 32 else 16, data[24]) if data[24] > 8 else bits
-    elif picture.format == 'TIFF':
-        stored = picture.tag_v2.get(258, bits)
-        bits = max(stored) if isinstance(stored, tuple) else stored
+    stored, _ = bit_depth(data)
+    if stored > 8 or bits > 8 or picture.format == 'TIFF':
+        bits = stored
+    if picture.format == 'TIFF':
         channels = max(channels, picture.tag_v2.get(277, 1))
     return channels, bits
 
@@ -153,6 +154,50 @@ def file_findings(images: Sequence[ImageFile], total: int, what: str = 'image') 
         findings.append(Finding(f'only {len(images)} of {total} {what}s were read, evenly spread; mmkcla data verify '
                                 'reads all'))
     return findings
+
+
+def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Finding]:
+    """Find images that the loader of the pipeline would not show as they are meant, because of their bit depth.
+
+    Args:
+        images: the files that were read.
+        loader: the ``LoadImageFromFile`` step of the pipeline; None or ``color_type='unchanged'``: nothing to check.
+    """
+    if loader is None or loader.get('color_type') == 'unchanged' or loader.get('imdecode_backend') == 'tifffile':
+        return []
+    findings = []
+    if wide := [str(image.path) for image in images if image.bits > 16]:
+        findings.append(Finding(f'{plural(len(wide), "image")} of 32-bit or floating-point values, whose range is '
+                                'unknown; save them with 8 or 16 bits per channel', True, len(wide), wide))
+    deep = [image.path for image in images if 8 < image.bits <= 16]
+    if not deep:
+        return findings
+    names = list(map(str, deep))
+    if str(loader.get('type')) != 'mmkcla.LoadImageFromFile':
+        findings.append(Finding(f"{plural(len(deep), 'image')} of more than 8 bits, of which {loader.get('type')} "
+                                "drops the low ones; use type='mmkcla.LoadImageFromFile' in all pipelines, for 12 bits "
+                                'with bits=12', True, len(deep), names))
+    elif loader.get('bits') is None:
+        chosen = [deep[i] for i in np.unique(np.linspace(0, len(deep) - 1, _DEPTHS).round().astype(int)).tolist()]
+        highest = max(run_parallel(_highest, chosen, None, False))
+        if 255 < highest < 2 ** _FEW_BITS:
+            bits = next(bits for bits in (9, 10, 12, 14) if highest < 2 ** bits)
+            findings.append(Finding(f'{plural(len(deep), "image")} of 16 bits with values up to {highest} only, so '
+                                    f'that they would be dark; set bits={bits} in mmkcla.LoadImageFromFile of all '
+                                    'pipelines (bits=16 if they are meant to be dark)', True, len(deep), names))
+    return findings
+
+
+def _highest(path: Path) -> int:
+    """Largest value of an image, scaled to 16 bits where the file declares a largest value; 0 if unreadable."""
+    data = path.read_bytes()
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    _, declared = bit_depth(data)
+    if pixels is None or pixels.dtype != np.uint16:
+        return 0
+    if pixels.ndim == 3 and pixels.shape[2] in (2, 4):  # alpha is opaque in dark images, too
+        pixels = pixels[..., :-1]
+    return int(pixels.max(initial=0)) * 65535 // (declared or 65535)
 
 
 def leak(first: Sequence[ImageFile], second: Sequence[ImageFile], where: str) -> list[Finding]:

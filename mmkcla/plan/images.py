@@ -73,7 +73,7 @@ def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:
                          names(image for image in readable if image.channels > 4), fatal=True))
     found.append(Problem('images with an alpha channel (it is left out) or in CMYK',
                          names(image for image in readable if image.channels in (2, 4))))
-    found.append(Problem('images of more than 8 bits a channel (loaded as their upper 8 bits)',
+    found.append(Problem('images of more than 8 bits a channel (scaled to 8 bits: 65535 becomes 255)',
                          names(image for image in readable if image.bits > 8)))
     return [problem for problem in found if problem.places]
 

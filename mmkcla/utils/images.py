@@ -1,6 +1,9 @@
-"""Image files: suffixes, EXIF orientation and truncated files."""
+"""Image files: suffixes, EXIF orientation, bit depth and truncated files."""
 from __future__ import annotations
 
+import io
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ UPRIGHT = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4:
 _SIDEWAYS = {UPRIGHT[value] for value in (5, 6, 7, 8)}
 _QUARTERS = {Image.Transpose.ROTATE_90: 1, Image.Transpose.ROTATE_180: 2, Image.Transpose.ROTATE_270: 3}
 _JPEG, _PNG = b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n'
+_PNM = re.compile(rb'P[2356]\s+(?:#[^\n]*\s+)*(\d+\s+(?:#[^\n]*\s+)*\d+)\s+(?:#[^\n]*\s+)*(\d+)\s')
 _PNG_END = b'IEND\xaeB`\x82'
 _NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # JPEG markers without a segment
 
@@ -55,8 +59,52 @@ def upright(picture: Image.Image) -> Image.Image:
     return turned
 
 
+def bit_depth(data: bytes) -> tuple[int, int | None]:
+    """Bits of a channel of an image file, and its declared largest value.
+
+    TIFF (``MaxSampleValue``) and the PNM formats can declare a largest value below that of their bits. A PNG cannot:
+    its ``sBIT`` chunk says how many bits of an already scaled value are significant.
+
+    Args:
+        data: the content of the file.
+
+    Returns:
+        Bits of a channel (32 for floating-point values, too); the declared largest value, or None.
+    """
+    if data.startswith(_PNG):
+        return (data[24] if len(data) > 24 else 8), None
+    if found := _PNM.match(data):
+        largest = int(found[2])
+        return (8 if largest < 256 else 16), (None if largest in (255, 65535) else largest)
+    if data[:4] in (b'II*\0', b'MM\0*'):
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as picture:
+            warnings.simplefilter('ignore')
+            bits, largest = (picture.tag_v2.get(tag) for tag in (258, 281))
+        bits = max(bits) if isinstance(bits, tuple) else bits or 1
+        largest = max(largest) if isinstance(largest, tuple) else largest
+        return bits, (largest if largest and bits > 8 and largest not in (2 ** bits - 1, 0) else None)
+    return 8, None
+
+
+def to_8_bits(pixels: np.ndarray, largest: int) -> np.ndarray:
+    """Scale integer values to 8 bits: ``round(value * 255 / largest)``.
+
+    Args:
+        pixels: of any shape; unsigned integers.
+        largest: the value that becomes 255, e.g. 65535, or 4095 for 12 bits.
+
+    Raises:
+        UserError: there is a larger value.
+    """
+    highest = int(pixels.max(initial=0))
+    if highest > largest:
+        raise UserError(f'it has the value {highest}, but {largest} is the largest of {largest.bit_length()} bits')
+    table = np.rint(np.arange(highest + 1) * (255 / largest)).astype(np.uint8)
+    return table[pixels]
+
+
 def as_loaded(path: Path, stretch: bool = False) -> Image.Image:
-    """The picture in RGB, upright; of more than 8 bits the upper 8, as OpenCV loads it in colour.
+    """The picture in RGB, upright; 16 bits are scaled to 8 as by :func:`to_8_bits`.
 
     Args:
         path: of the image.
@@ -70,8 +118,8 @@ def as_loaded(path: Path, stretch: bool = False) -> Image.Image:
             picture = upright(picture)
             if picture.mode.startswith(('I', 'F')):
                 values = np.asarray(picture, np.float64)
-                low, high = np.percentile(values, (1, 99)) if stretch else (0, 65536)
-                grey = np.clip((values - low) / max(high - low, 1e-9) * 256, 0, 255).astype(np.uint8)
+                low, high = np.percentile(values, (1, 99)) if stretch else (0, 65535)
+                grey = np.rint(np.clip((values - low) / max(high - low, 1e-9) * 255, 0, 255)).astype(np.uint8)
                 picture = Image.fromarray(grey)
             return picture.convert('RGB')
     except UserError:

@@ -42,7 +42,7 @@ def test_formats_sizes_and_damage(folder):
     assert [fatal for line, fatal in problems.items() if line.startswith('unreadable images: 1 (cut.png (')] == [True]
     assert [line for line, fatal in problems.items() if not fatal] == [
         'images with an alpha channel (it is left out) or in CMYK: 1 (alpha.png)',
-        'images of more than 8 bits a channel (loaded as their upper 8 bits): 1 (deep.png)']
+        'images of more than 8 bits a channel (scaled to 8 bits: 65535 becomes 255): 1 (deep.png)']
 
 
 def test_copies_by_content(folder):

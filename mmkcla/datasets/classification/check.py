@@ -8,7 +8,8 @@ from ...registry import DATA_CHECKS
 from ...utils.text import listed, one_line, plural
 from ..check import Dataset, check_heads, class_count, datasets_of
 from ..findings import Finding, act_on
-from ..image_files import file_findings, leak, read_spread
+from ..image_files import depth_findings, file_findings, leak, read_spread
+from ..pipelines import image_loader
 from .class_folder import ClassFolder, label_findings, read_class_folder
 
 # the classes are fixed; the files have a layout of their own, which the host checks
@@ -164,6 +165,7 @@ def files_of(dataset: Dataset, found: ClassFolder, whole: bool = False) -> list[
     """Read the files: damage, and images that are also in the training set."""
     images = read_spread(found.images, whole)
     findings = file_findings(images, len(found.images))
+    findings += depth_findings(images, image_loader(dataset.config.get('pipeline') or ()))
     train = None if dataset.split == 'train' or _drawn_from(dataset) else _train_of(dataset)
     if train is not None:
         sizes = {path.stat().st_size for path in found.images if path.is_file()}  # only these can be equal

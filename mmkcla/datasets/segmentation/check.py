@@ -11,18 +11,11 @@ from ...utils.images import IMAGE_SUFFIXES
 from ...utils.text import one_line
 from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
 from ..findings import Finding, act_on
-from ..image_files import ImageFile, file_findings, leak, read_spread
+from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread
+from ..pipelines import applies_orientation, image_loader, mask_loader
 from .converters.folds import names_of_fold
 from .converters.manifest import read_manifest
-from .mask_folder import (
-    applies_orientation,
-    image_loader,
-    inspect_pairs,
-    label_findings,
-    mask_loader,
-    pairing_findings,
-    size_findings,
-)
+from .mask_folder import inspect_pairs, label_findings, pairing_findings, size_findings
 from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
@@ -196,7 +189,8 @@ def pair_findings(dataset: Dataset, model: dict, found: MaskFolder, whole: bool 
     from mmseg.registry import TRANSFORMS
     pipeline = dataset.config.get('pipeline') or ()
     images = read_spread([Path(part['img_path']) for part in found.data], whole)
-    findings = file_findings(images, len(found.data)) + _leak(dataset, images)
+    findings = file_findings(images, len(found.data)) + depth_findings(images, image_loader(pipeline))
+    findings += _leak(dataset, images)
     step = mask_loader(pipeline)
     if step is None or not all(part.get('seg_map_path') for part in found.data):
         return findings

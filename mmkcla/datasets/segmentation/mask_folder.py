@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -272,39 +271,6 @@ def _lost_classes(pairs: Sequence[Pair], stored: Counter[int], labels: Counter[i
     if seen and dropped > kept_before:  # by reduce_zero_label, or by classes that the config leaves out
         findings.append(Finding(f'{dropped / max(1, sum(labels.values())):.1%} of the pixels become ignored'))
     return findings
-
-
-def mask_loader(pipeline: Sequence[Any]) -> dict | None:
-    """The step of a pipeline that loads the masks; None if there is none that is known."""
-    for step in steps_of(pipeline):
-        if re.fullmatch(r'(\w+\.)?(LoadAnnotations|LoadBinaryMask)', str(step.get('type'))):
-            return step
-    return None
-
-
-def image_loader(pipeline: Sequence[Any]) -> dict | None:
-    """The step of a pipeline that loads the image from one file; None if there is none that is known."""
-    for step in steps_of(pipeline):
-        if re.fullmatch(r'(\w+\.)?LoadImageFromFile', str(step.get('type'))):
-            return step
-    return None
-
-
-def applies_orientation(loader: dict) -> bool:
-    """Whether a step that loads images turns them by their EXIF orientation."""
-    flag = str(loader.get('color_type', 'color'))
-    return flag != 'unchanged' and not flag.endswith('ignore_orientation')
-
-
-def steps_of(pipeline: Any) -> Iterable[dict]:
-    """The steps of a pipeline, with those inside other steps."""
-    if isinstance(pipeline, dict):
-        if 'type' in pipeline:
-            yield pipeline
-        yield from steps_of(pipeline.get('transforms'))
-    elif isinstance(pipeline, (list, tuple)):
-        for part in pipeline:
-            yield from steps_of(part)
 
 
 def _total(counts: Iterable[Counter[int]]) -> Counter[int]:

@@ -11,17 +11,17 @@ from PIL import Image
 
 from ...errors import UserError
 from ...utils.files import whole_file
-from ...utils.images import ORIENTATION, stored_turn, turn_array
+from ...utils.images import ORIENTATION, bit_depth, stored_turn, turn_array
 from ...utils.text import note
 
-_DARK = 32  # a maximum below this suggests 12-bit or fewer values in a 16-bit file
+_DARK = 64  # a maximum up to this means at most 14 bits in a 16-bit file
 
 
 def make_upright(results: dict, path: Path, loader: Any) -> None:
     """Apply the EXIF orientation to a loaded image if its decoder has not: cv2 ignores the tag of WebP files, and
     every tag with the flags ``unchanged`` and ``…_ignore_orientation``. Predictions then match the displayed image.
 
-    Also report on stderr what the decoder dropped: further pages of a file, and the low bits of dark 16-bit images.
+    Also report on stderr further pages of a file, and 16-bit images with at most 14 bits of values.
 
     Args:
         results: output of ``loader``; ``img``, ``img_shape`` and ``ori_shape`` are updated.
@@ -34,29 +34,30 @@ def make_upright(results: dict, path: Path, loader: Any) -> None:
             warnings.simplefilter('ignore')
             with Image.open(path) as file:
                 method = stored_turn(file)
-                kind, deep, pages = file.format, file.mode.startswith('I'), getattr(file, 'n_frames', 1)
+                kind, pages = file.format, getattr(file, 'n_frames', 1)
+        bits, declared = bit_depth(path.read_bytes())
     except Exception:  # the image is already loaded; if Pillow cannot open it, no EXIF tag is known
         return
     if pages > 1:
         note(f'{path} has {pages} pages; using the first')
-    if deep and image.dtype == np.uint8 and image.max(initial=0) < _DARK:
-        note(f'{path} has 16 bits per channel; without the low 8 it is nearly black (maximum {image.max(initial=0)} of '
-             '255); scale its values to 0-65535 first')
-    if method is not None and not _decoder_turns(kind, loader.color_type, loader.imdecode_backend):
+    if (bits == 16 and declared is None and getattr(loader, 'bits', None) is None and image.dtype == np.uint8
+            and image.max(initial=0) <= _DARK):
+        note(f'{path} has 16 bits per channel, but only small values, so that it is dark (maximum '
+             f'{image.max(initial=0)} of 255); for 12 bits, set bits=12 in LoadImageFromFile of the test pipeline')
+    if method is not None and not _decoder_turns(kind, loader):
         image = turn_array(image, method)
         results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])
 
 
 @lru_cache
-def _decoder_turns(kind: str, flag: str, backend: str) -> bool:
-    """Whether mmcv's decoder applies the EXIF orientation; tested with a small image in the same format."""
-    import mmcv
+def _decoder_turns(kind: str, loader: Any) -> bool:
+    """Whether the loader applies the EXIF orientation; tested with a small image in the same format."""
     exif = Image.Exif()
     exif[ORIENTATION] = 6
     buffer = io.BytesIO()
     try:
         Image.new('RGB', (16, 8)).save(buffer, format=kind, exif=exif)
-        return mmcv.imfrombytes(buffer.getvalue(), flag=flag, backend=backend).shape[:2] == (16, 8)
+        return loader.decode(buffer.getvalue()).shape[:2] == (16, 8)
     except Exception:  # a format that Pillow cannot write
         return True
 
