@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # imported lazily by ``__getattr__``
 PARTS = ('analysis', 'checkpoint', 'convert', 'datasets', 'errors', 'evaluation', 'layers', 'models', 'ops', 'registry',
          'runtime', 'stereo', 'weights')
 
-__all__ = ['__version__', 'config_file', 'register_all_modules', 'use_torchvision_ops', *PARTS]
+__all__ = ['__version__', 'config_file', 'load_safely', 'register_all_modules', 'use_torchvision_ops', *PARTS]
 
 
 def use_torchvision_ops() -> bool:
@@ -44,6 +44,13 @@ def config_file(name: str) -> str:
     """Return the path of a shipped config, for ``_base_``; see :func:`mmkcla.paths.config_file`."""
     from .paths import config_file
     return config_file(name)
+
+
+def load_safely() -> None:
+    """Make mmengine, the hosts and torch load checkpoints without running code from them; see
+    :func:`mmkcla.weights.safe_loading.load_safely`."""
+    from .weights.safe_loading import load_safely
+    load_safely()
 
 
 def register_all_modules() -> None:

@@ -22,6 +22,12 @@ def _no_scope_of_another_test():
     DefaultScope._instance_dict.clear()
 
 
+@pytest.fixture(autouse=True)
+def _torch_load_of_another_test(monkeypatch):
+    """A command makes ``torch.load`` strict for the rest of its process, which here is that of the next test, too."""
+    monkeypatch.setenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '0')
+
+
 @pytest.fixture(scope='session')
 def data_dir() -> Path:
     """Folder of the data the tests ship."""

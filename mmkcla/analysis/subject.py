@@ -21,9 +21,10 @@ from ..runtime.hosts import prepare_hosts
 from ..runtime.inference.base import build_model, to_rgb, without_annotations
 from ..runtime.inference.tta import innermost_dataset
 from ..utils.text import one_line
+from ..weights.addresses import read_address
 from ..weights.matching import compare, require
 from ..weights.method_record import differences, require_same_method
-from ..weights.reading import download, read_checkpoint, state_dict_of
+from ..weights.reading import state_dict_of
 from .record import Stage, recording, split_stages
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def load_backbone(backbone: nn.Module, checkpoint: str) -> None:
     Raises:
         UserError: if the file cannot be read, or does not contain all weights of the backbone.
     """
-    content = read_checkpoint(download(checkpoint))
+    content = read_address(checkpoint)
     weights = state_dict_of(content)
     below = {name.removeprefix(_PREFIX): value for name, value in weights.items() if name.startswith(_PREFIX)}
     report = compare(backbone, below or weights)

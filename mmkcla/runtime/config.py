@@ -12,6 +12,7 @@ from ..paths import find_config
 from ..utils.text import one_line
 from .custom_imports import add_config_folder, import_custom_modules
 from .hosts import without_import_noise
+from .untrusted import refuse_pickled_data
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def load_config(name: str, options: list[str]) -> 'Config':
     """Load the config ``name``, merge ``options`` (``KEY=VALUE`` each) into it, and import its custom modules.
 
-    Modules next to the config file are found, too.
+    Modules next to the config file are found, too. From here on, nothing in this process loads a checkpoint unsafely
+    (:func:`~mmkcla.weights.safe_loading.load_safely`).
 
     Raises:
         UserError: the config does not exist or cannot be read, an option is malformed, or a module cannot be imported.
@@ -30,6 +32,8 @@ def load_config(name: str, options: list[str]) -> 'Config':
     from mmengine.config import Config
 
     from ..ops import install
+    from ..weights.safe_loading import load_safely
+    load_safely()
     with without_import_noise():  # a config may import modules that need mmcv's operators
         install()
     try:
@@ -45,6 +49,7 @@ def load_config(name: str, options: list[str]) -> 'Config':
         raise UserError(f'cannot read the config {path}: {reason}') from error
     from .options import merge_options
     merge_options(config, options)
+    refuse_pickled_data(config)
     import_custom_modules(config)
     return config
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..compat import TESTED
 from ..utils.files import sha256_of
 from ..version import __version__
-from ..weights.reading import download
+from ..weights.addresses import download
 
 METRICS, INFO = 'metrics.json', 'metrics_info.json'
 

@@ -6,13 +6,15 @@ from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
-from mmengine.runner import CheckpointLoader, Runner
+from mmengine.runner import Runner
 
 from ..errors import UserError
 from ..utils.text import one_line
+from ..weights.addresses import read_address
 from ..weights.matching import compare, require, state_dict_for
 from ..weights.method_record import Difference, differences, require_same_method
-from ..weights.reading import download, read_checkpoint
+from ..weights.safe_loading import load_safely
+from ..weights.training_state import check_training_state
 
 
 class CheckedRunner(Runner):
@@ -25,18 +27,19 @@ class CheckedRunner(Runner):
     required = 'some'
     hint = ''  # appended to the error message
     partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
+    _resuming = False
     loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
                         revise_keys: list | None = None) -> dict:
-        """Load ``filename`` (a path or an http(s) URL) without running code from it; log how it matches the model.
+        """Load ``filename`` (a path or an address) without running code from it; log how it matches the model.
 
         Raises:
             UserError: the file cannot be read, or covers less of the model than ``required``.
         """
-        if '://' in filename and not filename.startswith(('http://', 'https://')):
-            return super().load_checkpoint(filename, map_location=map_location, strict=strict)
-        checkpoint = read_checkpoint(download(filename))
+        checkpoint = read_address(filename)
+        if self._resuming:
+            check_training_state(checkpoint, filename)
         model = inner_model(self.model)
         state_dict = state_dict_for(model, checkpoint)
         meta = checkpoint.get('meta') if isinstance(checkpoint.get('meta'), dict) else {}
@@ -78,6 +81,7 @@ class CheckedRunner(Runner):
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
         """Resume training from ``filename``; the checkpoint must match the model completely."""
         self.required, self.hint = 'all', '; resume with the config that the training was started with'
+        self._resuming = True
         try:
             super().resume(filename, *args, **kwargs)
         except (KeyError, ValueError) as error:  # raised by optimizers and schedulers that do not fit
@@ -86,6 +90,8 @@ class CheckedRunner(Runner):
             raise UserError(f'cannot resume from {filename}: its optimizer or scheduler state does not fit the config '
                             f'({type(error).__name__}: {one_line(error, 160)}); to start from its weights, use '
                             f'--cfg-options load_from={filename}') from error
+        finally:
+            self._resuming = False
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
         """Like mmengine's, but replace SyncBN by BN on CPUs, where torch does not support SyncBN."""
@@ -99,7 +105,7 @@ class CheckedRunner(Runner):
 
 def build_runner(config: Any, required: str, hint: str = '', partial_allowed: bool = False) -> CheckedRunner:
     """Build the runner of ``config`` (or its ``runner_type``), with the loading of :class:`CheckedRunner`."""
-    read_checkpoints_safely()
+    load_safely()
     kind = config.get('runner_type')
     if kind is None:
         runner_class = CheckedRunner
@@ -135,15 +141,6 @@ def check_iterations(dataloader: Any) -> None:
     raise UserError(f'{images} image{"s" * (images > 1)}{processes}, batch {dataloader.batch_size}, drop_last=True: '
                     f'no iterations; set train_dataloader.batch_size to {least} or less, or set '
                     'train_dataloader.drop_last=False')
-
-
-def read_checkpoints_safely() -> None:
-    """Make mmengine load paths and http(s) URLs (``init_cfg`` of any module) with
-    :func:`~mmkcla.checkpoint.read_checkpoint`, which runs no code; mmengine itself may unpickle unsafely."""
-    def load(filename: str, map_location: Any = None) -> dict:
-        return read_checkpoint(download(filename))
-
-    CheckpointLoader.register_scheme(prefixes=['', 'http://', 'https://'], loader=load, force=True)
 
 
 def inner_model(model: torch.nn.Module) -> torch.nn.Module:

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch import Tensor
 from ..errors import UserError
 from .numpy_values import Array, numpy_globals, restored
 from .plain_values import plain_globals
+
+_LOCK = threading.Lock()  # the allowed names are global in torch
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -35,10 +37,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         try:
             return {'state_dict': load_file(path)} | _safetensors_meta(path)
         except (SafetensorError, OSError) as error:
-            message = f'checkpoint {path} is truncated or not a safetensors file ({_first_sentence(error)})'
+            message = f'checkpoint {path} is truncated or not a safetensors file ({first_sentence(error)})'
             raise UserError(message) from error
     try:
-        with _allowing(_allowed_globals()):
+        with _only_allowing(_allowed_globals()):
             checkpoint = restored(torch.load(path, map_location='cpu', weights_only=True))
     except Exception as error:  # a damaged file can raise anything
         raise UserError(_unreadable(path, error)) from error
@@ -78,15 +80,25 @@ def _unreadable(path: Path, error: Exception) -> str:
         reason = 'the file ends too early'
     else:
         text = text.rpartition('WeightsUnpickler error:')[2]
-        reason = _first_sentence(text or type(error).__name__)
+        reason = first_sentence(text or type(error).__name__)
     return f'checkpoint {path} is truncated or not a checkpoint ({reason})'
 
 
-def _allowing(names: list[Any]) -> AbstractContextManager:
-    if not hasattr(torch.serialization, 'safe_globals'):  # torch before 2.5
-        return nullcontext()
-    others = torch.serialization.get_safe_globals()  # leaving the context would remove entries added by others
-    return torch.serialization.safe_globals([name for name in names if name not in others])
+@contextmanager
+def _only_allowing(names: list[Any]) -> Iterator[None]:
+    """Allow exactly ``names`` while a file is read; what others allowed in this process returns afterwards."""
+    if not hasattr(torch.serialization, 'clear_safe_globals'):  # torch before 2.5
+        yield
+        return
+    with _LOCK:
+        others = torch.serialization.get_safe_globals()
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(names)
+        try:
+            yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(others)
 
 
 def _allowed_globals() -> list[Any]:
@@ -107,7 +119,7 @@ def _under(module: str, name: str, constructor: Callable[..., Any]) -> Callable[
     return call
 
 
-def _first_sentence(error: Exception | str) -> str:
+def first_sentence(error: Exception | str) -> str:
     """Return the first line of an error, up to the first full stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].split('. ')[0][:160]
@@ -135,38 +147,6 @@ def state_dict_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-def fetch_checkpoint(source: str | Path) -> Mapping[str, Any]:
-    """Load the checkpoint of a ``Pretrained`` entry: a local file (loaded safely) or a URL that mmengine supports
-    (``torchvision://``, ``open-mmlab://``, ``https://``).
-
-    Raises:
-        UserError: the file cannot be read or downloaded.
-    """
-    if '://' not in str(source):
-        return read_checkpoint(source)
-    from mmengine.runner import CheckpointLoader
-    try:
-        return CheckpointLoader.load_checkpoint(source, map_location='cpu', logger='current')
-    except KeyError as error:
-        raise UserError(f'checkpoint {source}: unknown model name {error}') from error
-    except OSError as error:  # includes the errors of urllib
-        raise UserError(f'checkpoint {source} cannot be downloaded ({_first_sentence(error)}); without network '
-                        'access, use the path of a local copy') from error
-
-
-def fetch_state_dict(source: str | Path, prefix: str | None = None) -> dict[str, Tensor]:
-    """Load the weights of a ``Pretrained`` entry, see :func:`fetch_checkpoint`.
-
-    Args:
-        source: file or URL.
-        prefix: return only the entries with this prefix, and remove it from their names.
-
-    Raises:
-        UserError: the file cannot be read or downloaded, or no entry has the prefix.
-    """
-    return weights_below(fetch_checkpoint(source), source, prefix)
-
-
 def weights_below(checkpoint: Mapping[str, Any], source: str | Path, prefix: str | None) -> dict[str, Tensor]:
     """The weights of a checkpoint with the prefix, without it; all weights if there is none.
 
@@ -182,16 +162,3 @@ def weights_below(checkpoint: Mapping[str, Any], source: str | Path, prefix: str
         raise UserError(f'checkpoint {source} has no entry with the prefix {prefix!r}; its entries start with: '
                         + ', '.join(sorted({name.split(".")[0] for name in weights})[:8]))
     return below
-
-
-def download(address: str) -> str:
-    """Download an http(s) URL to torch's cache (once, on rank 0) and return its path; return paths unchanged."""
-    if not address.startswith(('http://', 'https://')):
-        return address
-    from mmengine.dist import barrier, is_main_process
-    target = Path(torch.hub.get_dir()) / 'checkpoints' / Path(urlparse(address).path).name
-    if is_main_process() and not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(address, str(target))
-    barrier()
-    return str(target)

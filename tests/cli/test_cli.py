@@ -15,6 +15,7 @@ from mmengine.structures import InstanceData
 from PIL import Image
 from tiny import KCLA, SIDE, error_of, write_coco, write_detector
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.errors import UserError
 from mmkcla.runtime.hooks.curves import read_table
@@ -56,7 +57,7 @@ def test_training_leaves_its_results(trained) -> None:
     assert [row['iter'] for row in rows] == [2, 4]
     assert {'train/loss_rpn_cls', 'train/lr', 'val/coco/bbox_mAP'} <= rows[-1].keys()
     assert list(trained.work_dir.glob('*/vis_data/events.out.tfevents.*'))
-    state = torch.load(trained.checkpoint, weights_only=False)
+    state = read_checkpoint(trained.checkpoint)
     assert state['meta']['seed'] == 3 and state['meta']['dataset_meta']['classes'] == ('blue', 'green')
     assert any('layer_attentions' in name for name in state['state_dict'])
 
@@ -162,7 +163,7 @@ def test_evaluation(trained, tmp_path, capsys) -> None:
     assert main(['test', str(config), str(trained.checkpoint), '--work-dir', str(tmp_path / 'w'),
                  '--out', str(tmp_path / 'out' / 'a.pkl'), '--show-dir', str(tmp_path / 'show')]) == 0
     shown = capsys.readouterr().out
-    matched = len(torch.load(trained.checkpoint, weights_only=False)['state_dict'])
+    matched = len(read_checkpoint(trained.checkpoint)['state_dict'])
     assert f'{matched} matched, 0 missing, 0 unexpected, 0 mismatched' in shown
     metrics = json.loads((tmp_path / 'w' / 'metrics.json').read_text())
     last = read_table(trained.work_dir / 'curves.csv')[-1]
@@ -173,7 +174,7 @@ def test_evaluation(trained, tmp_path, capsys) -> None:
 
 
 def test_partial_checkpoints_are_refused(trained, tmp_path, capsys) -> None:
-    state = torch.load(trained.checkpoint, weights_only=False)['state_dict']
+    state = read_checkpoint(trained.checkpoint)['state_dict']
     head = {name: value for name, value in state.items() if name.startswith('backbone')}
     torch.save(dict(state_dict=head), tmp_path / 'part.pth')
     torch.save(dict(state_dict={'other.weight': torch.zeros(1)}), tmp_path / 'other.pth')

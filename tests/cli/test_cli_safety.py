@@ -9,7 +9,7 @@ from mmkcla.cli import main
 from mmkcla.errors import UserError
 from mmkcla.layers import KCLA
 from mmkcla.models.backbones import KCLAResNet
-from mmkcla.runtime.runner import read_checkpoints_safely
+from mmkcla.weights.safe_loading import load_safely
 
 
 class Payload:
@@ -22,7 +22,7 @@ class Payload:
 
 def test_init_cfg_of_any_module_runs_no_code(tmp_path):
     from mmengine.model import BaseModule
-    read_checkpoints_safely()
+    load_safely()
     marker, evil = tmp_path / 'marker', tmp_path / 'evil.pth'
     torch.save(dict(state_dict=Payload(marker)), evil)
     module = BaseModule(init_cfg=dict(type='Pretrained', checkpoint=str(evil)))

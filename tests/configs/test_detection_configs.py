@@ -8,6 +8,8 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+from mmkcla.checkpoint import read_checkpoint
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ('cascade_rcnn', 'demo', 'faster_rcnn', 'mask_rcnn', 'retinanet')
 CONFIGS = sorted(path for folder in FOLDERS for path in (ROOT / 'configs' / folder).glob('*.py')
@@ -105,7 +107,7 @@ def test_full_size_config_trains_on_coco_layout(tmp_path, monkeypatch):
     assert 'layer-attention entries are missing and keep their initial values' in log
     assert "the batch norms of the layer attentions are trained (no weights were loaded for them)" in log
     assert 'coco/bbox_mAP: ' in log
-    state = torch.load(tmp_path / 'out' / 'epoch_1.pth', weights_only=False)['state_dict']
+    state = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')['state_dict']
     assert sum(value.numel() for name, value in state.items() if name.endswith('layer_scale')) == 15104
     assert (state['backbone.layer_attentions.1.0.layer_scale'] != 0).any()
     assert (state['backbone.layer_attentions.0.0.layer_scale'] == 0).all()  # frozen_stages=1

@@ -16,6 +16,7 @@ from tiny import error_of
 from torch import nn
 
 from mmkcla.analysis.record import recording, split_stages
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.errors import UserError
 from mmkcla.layers import LayerAttention
@@ -177,7 +178,7 @@ def test_digits_are_learnt(trained) -> None:
     log = next(trained.glob('*/*.log')).read_text()
     accuracy = float(re.findall(r'Epoch\(val\) \[2\]\[3/3\] +accuracy/top1: ([\d.]+)', log)[-1])
     assert accuracy > 30  # chance is 10, measured 56
-    state = torch.load(trained / 'epoch_2.pth', weights_only=False)['state_dict']
+    state = read_checkpoint(trained / 'epoch_2.pth')['state_dict']
     learnt = [value for name, value in state.items() if re.search(r'layer_attentions\.\d\.\d\.weight', name)]
     assert len(learnt) == 6 and all(value.abs().max() > 1e-3 for value in learnt)  # they start at 0
 
@@ -193,7 +194,7 @@ def images(tmp_path):
 
 def test_analyses(trained, images, tmp_path, capsys) -> None:
     checkpoint = trained / 'epoch_2.pth'
-    weight = torch.load(checkpoint, weights_only=False)['state_dict']['backbone.layer_attentions.1.1.weight'].sigmoid()
+    weight = read_checkpoint(checkpoint)['state_dict']['backbone.layer_attentions.1.1.weight'].sigmoid()
     for name in ('keys', 'decay', 'weights'):
         assert main(['analyse', name, str(DIGITS), '--images', str(images), '--checkpoint', str(checkpoint),
                      '--out-dir', str(tmp_path / 'out')]) == 0
@@ -234,7 +235,7 @@ def test_detector_trains(tmp_path, monkeypatch) -> None:
     log = next(Path('out').glob('*/*.log')).read_text()
     losses = [float(loss) for loss in re.findall(r'Iter\(train\) .* loss: ([\d.]+)', log)]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
-    state = torch.load('out/iter_2.pth', weights_only=False)['state_dict']
+    state = read_checkpoint('out/iter_2.pth')['state_dict']
     assert any(value.abs().max() > 0 for name, value in state.items()
                if re.search(r'layer_attentions\.\d\.\d\.weight', name))
 

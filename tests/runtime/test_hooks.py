@@ -13,6 +13,7 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from torch import nn
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.runtime.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.runtime.hooks.curves import draw_curves, main_metrics, read_table, write_table
 
@@ -197,7 +198,7 @@ def test_names_and_kept_checkpoints_are_mmengines(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['best_toy_score_epoch_3.pth', 'epoch_3.pth']
     assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'epoch_3.pth')
     assert not list(tmp_path.glob('.*'))
-    state = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
+    state = read_checkpoint(tmp_path / 'epoch_3.pth')
     assert state['meta']['epoch'] == 3 and state['state_dict']['a.weight'].shape == (1, 1)
 
 
@@ -213,7 +214,7 @@ def test_the_old_checkpoint_stays_if_the_new_one_fails(tmp_path, monkeypatch) ->
     with pytest.raises(OSError, match='No space left'):
         _run(tmp_path, 'full', epochs=3, checkpoint=dict(max_keep_ckpts=1, save_best='toy/score', rule='greater'))
     assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['best_toy_score_epoch_1.pth', 'epoch_1.pth']
-    torch.load(tmp_path / 'epoch_1.pth', weights_only=False)
+    read_checkpoint(tmp_path / 'epoch_1.pth')
     assert not list(tmp_path.glob('.*.part'))
 
 

@@ -1,9 +1,9 @@
 """What a training leaves is read again by test and --resume, whatever its config holds."""
 from pathlib import Path
 
-import torch
 from seed_machine import TINY, write_pairs
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.weights.plain_values import plain
 
@@ -19,7 +19,7 @@ def test_nested_metainfo_and_groups_by_option(tmp_path, monkeypatch):
     Path('nested_meta.py').write_text(text + '\n' + NESTED)
     run = ['nested_meta.py', '--work-dir', 'w', '--cfg-options', *GROUPS]
     assert main(['train', *run, 'train_cfg.max_iters=1', 'train_cfg.val_interval=1']) == 0
-    saved = torch.load('w/iter_1.pth', weights_only=False)
+    saved = read_checkpoint('w/iter_1.pth')
     assert saved['meta']['dataset_meta']['site'] == dict(name='x', parts=[1, dict(y=2)])
     for part in ('meta', 'optimizer'):
         assert repr(saved[part]) == repr(plain(saved[part])) and 'ConfigDict' not in str(_kinds(saved[part]))

@@ -13,6 +13,7 @@ import torch
 from seed_machine import TINY, Machine, write_pairs
 from tiny import error_of
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.runtime import processes
 from mmkcla.runtime.config import load_config
@@ -323,7 +324,7 @@ def test_real_runs(config, monkeypatch):
     rows, weights = table(), []
     for seed in '34':
         folder = Path('work_dirs/tiny') / f'seed_{seed}'
-        state = torch.load(folder / 'iter_2.pth', weights_only=False)
+        state = read_checkpoint(folder / 'iter_2.pth')
         assert state['meta']['seed'] == int(seed)
         weights.append(state['state_dict']['decode_head.conv_seg.weight'])
         metrics = json.loads((folder / 'metrics.json').read_text())

@@ -8,6 +8,7 @@ import pytest
 import torch
 from coins_data import small_coins
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 
 DEMOS = ['faster-rcnn_r18-kcla_fpn_coins', 'mask-rcnn_r18-kcla_fpn_coins']
@@ -24,7 +25,7 @@ def workshop(tmp_path_factory):
 
 
 def weights(folder):
-    return torch.load(folder / 'iter_3.pth', weights_only=False, map_location='cpu')['state_dict']
+    return read_checkpoint(folder / 'iter_3.pth')['state_dict']
 
 
 @pytest.mark.parametrize('name', DEMOS)

@@ -3,11 +3,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from stereo_data import pair_folder
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.stereo.motorcycle import convert
 
@@ -43,7 +43,7 @@ def test_demo_trains_and_is_tested(tmp_path, monkeypatch, capsys):
     convert(tmp_path / 'data' / 'motorcycle')
     monkeypatch.chdir(tmp_path)
     assert main(['train', str(DEMO), '--work-dir', 'out', '--seed', '0', '--cfg-options', *FAST]) == 0
-    state = torch.load(tmp_path / 'out' / 'iter_2.pth', weights_only=False)['state_dict']
+    state = read_checkpoint(tmp_path / 'out' / 'iter_2.pth')['state_dict']
     assert 'feature_net.attentions.3.keys.weight' in state
     assert (tmp_path / 'out' / 'curves.png').is_file()
     assert main(['test', str(DEMO), 'out/iter_2.pth', '--work-dir', 'test', '--cfg-options',

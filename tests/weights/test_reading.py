@@ -1,14 +1,12 @@
 """Reading checkpoints: what loads, what is refused in which words, and how a state dict compares with a model."""
 import os
 import pickle
-import urllib.error
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer, MessageHub
-from mmengine.runner import CheckpointLoader
 from safetensors.torch import save_file
 from torch import nn
 
@@ -263,24 +261,6 @@ def test_prefix(tmp_path, prefix):
     with pytest.raises(UserError, match=r"net.pth has no entry with the prefix 'neck\.'; its entries start with: "
                        'backbone, backbones, head'):
         fetch_state_dict(path, 'neck')
-
-
-def test_addresses_go_to_mmengine(monkeypatch):
-    weights = net().state_dict()
-
-    def fetch(source, **kwargs):
-        if 'none' in source:
-            raise KeyError('none')
-        if 'far' in source:
-            raise urllib.error.URLError('no route')
-        return {'state_dict': weights}
-
-    monkeypatch.setattr(CheckpointLoader, 'load_checkpoint', fetch)
-    assert same(fetch_state_dict('torchvision://resnet50'), weights)
-    with pytest.raises(UserError, match="torchvision://none: unknown model name 'none'"):
-        fetch_state_dict('torchvision://none')
-    with pytest.raises(UserError, match='https://far/net.pth cannot be downloaded .*no route.*use the path of a local'):
-        fetch_state_dict('https://far/net.pth')
 
 
 # Comparing --------------------------------------------------------------------------------------------------------

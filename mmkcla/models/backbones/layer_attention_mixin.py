@@ -19,9 +19,10 @@ from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...layers.common import checkpointed
 from ...utils.text import unknown_keyword
+from ...weights.addresses import fetch_checkpoint
 from ...weights.matching import load_matching
 from ...weights.method_record import Difference, differences, require_same_method
-from ...weights.reading import fetch_checkpoint, weights_below
+from ...weights.reading import weights_below
 from ..norms import build_norm, check_norm_cfg
 
 ATTENTION_PREFIX = 'layer_attentions.'

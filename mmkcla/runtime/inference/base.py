@@ -11,9 +11,9 @@ from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.visualization import Visualizer
 
 from ...errors import UserError
+from ...weights.addresses import read_address
 from ...weights.matching import compare, require, state_dict_for
 from ...weights.method_record import differences, require_same_method
-from ...weights.reading import download, read_checkpoint
 from ..testing import PARTIAL_HINT
 from .images import make_upright, rgb
 from .tta import innermost_dataset
@@ -40,7 +40,7 @@ class Predictor:
     def __init__(self, config: Any, checkpoint: str, device: torch.device, allow_partial: bool = False) -> None:
         init_default_scope(config.default_scope)
         self.model = build_model(config)
-        content = read_checkpoint(download(checkpoint))
+        content = read_address(checkpoint)
         state_dict = state_dict_for(self.model, content)
         report = compare(self.model, state_dict)
         self.loaded = report.summary()
