@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..runtime.checks import check_keys, check_settings
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
@@ -58,9 +59,11 @@ def run(args: argparse.Namespace) -> int:
             check_writable(folder, option)
     config = load_config(args.config, args.cfg_options)
     require_parts(config, ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'), 'tested')
+    check_settings(config, training=False)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)
+    check_keys(config)
     tidy_dataloaders(config, host)
     if not args.no_checks:
         from ..datasets.check import check_config

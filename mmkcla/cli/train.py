@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..runtime.checks import check_keys, check_settings
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, section, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
 from ..runtime.launch import set_launcher
 from ..runtime.resume import set_resume
-from ..runtime.training import add_outputs, check_numbers, check_preprocessor, set_learning_rate, use_amp
+from ..runtime.training import add_outputs, check_preprocessor, set_learning_rate, use_amp
 from .arguments import add_config_arguments, add_run_arguments
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f'--resume: no such checkpoint: {args.resume}')
     config = load_config(args.config, args.cfg_options)
     require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'), 'trained')
-    check_numbers(config)
+    check_settings(config)
     check_preprocessor(config)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
-    tidy_dataloaders(config, prepare_hosts(config))
+    host = prepare_hosts(config)
+    check_keys(config)
+    tidy_dataloaders(config, host)
     if not args.no_checks:
         from ..datasets.check import check_config
         check_config(config, ('train', 'val'))

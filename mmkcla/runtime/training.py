@@ -9,22 +9,6 @@ if TYPE_CHECKING:
     from mmengine.config import Config
 
 
-def check_numbers(config: 'Config') -> None:
-    """Check that batch sizes, worker counts and iteration counts are valid integers.
-
-    Raises:
-        UserError: the first invalid entry of the config.
-    """
-    least = {f'{split}_dataloader.{name}': low for split in ('train', 'val', 'test')
-             for name, low in (('batch_size', 1), ('num_workers', 0))}
-    least |= {f'train_cfg.{name}': 1 for name in ('max_iters', 'max_epochs', 'val_interval')}
-    for place, low in least.items():
-        part, _, name = place.partition('.')
-        value = (config.get(part) or {}).get(name)
-        if value is not None and not (isinstance(value, int) and value >= low):
-            raise UserError(f'{place}={value!r} must be an integer of at least {low}')
-
-
 def check_preprocessor(config: 'Config') -> None:
     """Check that mmseg's preprocessor has exactly one of size and size_divisor; mmseg itself fails only at the first
     batch.

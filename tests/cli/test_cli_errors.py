@@ -117,7 +117,7 @@ def test_options(tmp_path, capsys) -> None:
     assert capsys.readouterr().err == 'note: --cfg-options: a.new not in the config; added\n'
     assert error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a.b') == \
         "--cfg-options takes KEY=VALUE, got 'a.b'"
-    assert 'Imbalanced brackets' in error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a=[(1,2]')
+    assert "'[' was never closed" in error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a=[(1,2]')
     assert error_of(capsys, 'train', tmp_path / 'a.py', '--cfg-options', 'a.c.7.d=1').startswith(
         '--cfg-options a.c.7.d')
 
@@ -173,8 +173,7 @@ def test_mistyped_parts_of_a_config(config, tmp_path, capsys) -> None:
     assert "type='CocoDatset' is not in the dataset registry: did you mean " in error_of(
         capsys, *run, 'train_dataloader.dataset.type=CocoDatset')
     message = error_of(capsys, *run, 'model.neck.out_chanels=3')
-    assert message.startswith('config: FPN.__init__() got an unexpected keyword argument')
-    assert 'out_chanels' in message
+    assert message == "model.neck.out_chanels: FPN takes no 'out_chanels' (did you mean 'out_channels'?)"
 
 
 @pytest.mark.parametrize(('error', 'says'), [

@@ -1,1 +1,23 @@
 """Check the settings of a config before a run."""
+from typing import TYPE_CHECKING
+
+from .keys import check_keys
+from .kinds import check_kinds, check_names
+from .numbers import check_numbers
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+__all__ = ['check_keys', 'check_numbers', 'check_settings']
+
+
+def check_settings(config: 'Config', training: bool = True) -> None:
+    """Check kinds, names and (for a training) numbers, before the host libraries are imported.
+
+    Raises:
+        UserError: the first entry that is wrong.
+    """
+    check_kinds(config)
+    check_names(config)
+    if training:
+        check_numbers(config)

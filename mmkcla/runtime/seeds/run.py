@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import UserError
 from ...utils.text import note, one_line
 from ...weights.reading import read_checkpoint
+from ..checks import check_settings
 from ..config import check_writable, load_config, require_parts
 from ..processes import run_checked, stoppable
 from ..resume import find_resumable
@@ -74,6 +75,7 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
     config = load_config(options.config, options.cfg_options)
     require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader',
                            'test_evaluator', 'test_cfg'), 'trained and tested')
+    check_settings(config)
     if options.launcher != 'none' and options.gpus is None:
         options.gpus = _devices()
 

@@ -1,0 +1,58 @@
+"""Impossible numbers in a config are refused with their place."""
+import math
+
+import pytest
+
+from mmkcla.errors import UserError
+from mmkcla.runtime.checks import check_numbers
+from mmkcla.runtime.config import load_config
+
+COINS = 'faster-rcnn_r18-kcla_fpn_coins'
+POSITIVE, NOT_NEGATIVE = 'a finite number above 0', 'a finite number of at least 0'
+FROM_ONE = 'an integer of at least 1'
+
+
+@pytest.mark.parametrize(('place', 'values', 'needed'), [
+    ('optim_wrapper.optimizer.lr', ['nan', 'inf', '-1e-3', '0', "'0.1'", 'True'], POSITIVE),
+    ('optim_wrapper.optimizer.weight_decay', ['nan', '-1'], NOT_NEGATIVE),
+    ('optim_wrapper.accumulative_counts', ['0', '-1', '1.5', 'True'], FROM_ONE),
+    ('optim_wrapper.clip_grad.max_norm', ['0', '-1', 'nan'], 'a number above 0'),
+    ('model.rpn_head.loss_cls.loss_weight', ['nan', 'inf', '-1'], NOT_NEGATIVE),
+    ('train_dataloader.batch_size', ['0', '-1', '2.5', 'True'], FROM_ONE),
+    ('train_dataloader.num_workers', ['-1'], 'an integer of at least 0'),
+    ('train_cfg.max_iters', ['0', '-3', '2.5', 'inf'], FROM_ONE), ('train_cfg.val_interval', ['0', '-1'], FROM_ONE),
+    ('default_hooks.logger.interval', ['0', '-1'], FROM_ONE),
+    ('default_hooks.checkpoint.interval', ['0', '-2'], 'an integer of at least 1, or -1 for never'),
+    ('param_scheduler.0.begin', ['-1'], 'an integer of at least 0'),
+    ('param_scheduler.1.eta_min', ['nan', '-1'], NOT_NEGATIVE),
+    ('model.backbone.norm_cfg.momentum', ['1.5', '-1'], 'a number from 0 to 1'),
+    ('model.data_preprocessor.std.0', ['0', 'nan'], POSITIVE),
+    ('auto_scale_lr.base_batch_size', ['0'], FROM_ONE), ('randomness.seed', ['-1'], 'an integer from 0 to 4294967295'),
+])
+def test_impossible_numbers(place, values, needed) -> None:
+    for value in values:
+        config = load_config(COINS, ['model.backbone.norm_cfg=dict(type=BN)', f'{place}={value}'])
+        with pytest.raises(UserError) as error:
+            check_numbers(config)
+        assert str(error.value).startswith(f'{place}=') and str(error.value).endswith(f' must be {needed}')
+
+
+def test_betas_and_momentum() -> None:
+    for optimizer, place in (('dict(type=SGD, lr=.1, momentum=1.)', 'momentum=1.0'),
+                             ('dict(type=SGD, lr=.1, momentum=-.1)', 'momentum=-0.1'),
+                             ('dict(type=AdamW, lr=.1, betas=(.9, 1.))', 'betas.1=1.0')):
+        with pytest.raises(UserError, match=f'^optim_wrapper.optimizer.{place} must be a number from 0 to below 1$'):
+            check_numbers(load_config(COINS, [f'optim_wrapper.optimizer={optimizer}']))
+
+
+def test_nan_anywhere() -> None:
+    with pytest.raises(UserError, match='^model.test_cfg.rcnn.score_thr is nan; set a number$'):
+        check_numbers(load_config(COINS, ['model.test_cfg.rcnn.score_thr=nan']))
+
+
+def test_possible_numbers() -> None:
+    config = load_config(COINS, [
+        'train_cfg.max_iters=1e3', 'default_hooks.checkpoint.interval=-1', 'model.rpn_head.loss_cls.loss_weight=0',
+        'optim_wrapper.clip_grad.max_norm=inf', 'randomness.seed=None', 'optim_wrapper.optimizer.weight_decay=0'])
+    check_numbers(config)
+    assert math.isinf(config.optim_wrapper.clip_grad.max_norm)
