@@ -1,5 +1,6 @@
 """Checkpoints that are whole or absent, and the curves of a training."""
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,29 @@ def test_parts_of_a_killed_run_are_removed(tmp_path) -> None:
     part.write_bytes(b'half')
     _run(tmp_path, 'parts', epochs=1)
     assert not part.exists()
+
+
+def test_a_resumed_copy_leaves_the_files_of_the_original(tmp_path) -> None:
+    original, copied = tmp_path / 'a', tmp_path / 'b'
+    options = dict(max_keep_ckpts=1, save_best='toy/score', rule='greater')
+    _run(original, 'original', epochs=2, checkpoint=options)
+    before = {path.name: path.read_bytes() for path in original.glob('*.pth')}
+    assert sorted(before) == ['best_toy_score_epoch_2.pth', 'epoch_2.pth']
+    shutil.copytree(original, copied)
+    _run(copied, 'copied', epochs=3, checkpoint=options, resume=str(copied / 'epoch_2.pth'))
+    assert {path.name: path.read_bytes() for path in original.glob('*.pth')} == before
+    assert sorted(path.name for path in copied.glob('*.pth')) == ['best_toy_score_epoch_3.pth', 'epoch_3.pth']
+    info = read_checkpoint(copied / 'epoch_3.pth')['message_hub']['runtime_info']
+    assert info['best_ckpt'] == str(copied / 'best_toy_score_epoch_3.pth')
+
+
+def test_a_checkpoint_names_a_file_that_it_did_not_make(tmp_path) -> None:
+    options = dict(save_best='toy/score', rule='greater')
+    _run(tmp_path, 'names_a', epochs=1, checkpoint=options)
+    (tmp_path / 'notes.txt').write_text('mine')
+    state = read_checkpoint(tmp_path / 'epoch_1.pth')
+    state['message_hub']['runtime_info']['best_ckpt'] = str(tmp_path / 'notes.txt')
+    torch.save(state, tmp_path / 'epoch_1.pth')
+    _run(tmp_path, 'names_b', epochs=2, checkpoint=options, resume=str(tmp_path / 'epoch_1.pth'))
+    assert (tmp_path / 'notes.txt').read_text() == 'mine'
+    assert (tmp_path / 'best_toy_score_epoch_2.pth').exists()

@@ -1,5 +1,6 @@
 """Atomic checkpoints: an interrupted training never leaves a partial file."""
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,32 @@ class AtomicCheckpointHook(CheckpointHook):
                 part.unlink(missing_ok=True)
             if runner.iter == 0:  # not resumed
                 self._set_aside(runner)
+        if isinstance(self.file_backend, LocalBackend):
+            self._rebase(runner)
+
+    def _rebase(self, runner: Any) -> None:
+        """Replace the paths stored in a resumed checkpoint by those of this folder.
+
+        A work dir may have been copied; the files of the original must not be deleted.
+        """
+        def here(stored: Any) -> str | None:
+            path = Path(self.out_dir) / Path(str(stored)).name
+            return str(path) if stored and path.is_file() else None
+
+        if getattr(self, 'best_ckpt_path', None):
+            self.best_ckpt_path = here(self.best_ckpt_path)
+        for name, path in getattr(self, 'best_ckpt_path_dict', {}).items():
+            self.best_ckpt_path_dict[name] = here(path)
+        for name, value in list(runner.message_hub.runtime_info.items()):
+            if name == 'last_ckpt' or name.startswith('best_ckpt'):
+                runner.message_hub.update_info(name, here(value))
+
+    def _is_own(self, path: str) -> bool:
+        """Whether ``path`` is in the folder of this hook and has a name that it gives."""
+        name = re.escape(self.filename_tmpl).replace(r'\{\}', r'\d+')
+        return (not isinstance(self.file_backend, LocalBackend)
+                or Path(path).parent.resolve() == Path(self.out_dir).resolve()
+                and re.fullmatch(rf'(best_.*)?{name}', Path(path).name) is not None)
 
     def _set_aside(self, runner: Any) -> None:
         """Move the best checkpoints of an earlier training to a separate folder, so that they are not confused with the
@@ -146,5 +173,5 @@ class AtomicCheckpointHook(CheckpointHook):
         best = getattr(self, 'best_ckpt_path_dict', {}).values()
         current = {self.last_ckpt, getattr(self, 'best_ckpt_path', None), *best}
         for path in outdated:
-            if path not in current:  # a path that was just overwritten
+            if path not in current and self._is_own(path):  # current: a path that was just overwritten
                 remove(path)
