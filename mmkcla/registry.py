@@ -21,6 +21,8 @@ TRANSFORMS = Registry('transform', parent=MMENGINE_TRANSFORMS, scope='mmkcla',
 DATA_CHECKS = Registry('data check', scope='mmkcla',
                        locations=['mmkcla.datasets.classification.check', 'mmkcla.datasets.detection.check',
                                   'mmkcla.datasets.segmentation.check'])
+# comparisons of data sets and evaluators before a run (mmkcla.datasets.compare)
+DATA_COMPARISONS = Registry('data comparison', scope='mmkcla', locations=['mmkcla.datasets.compare'])
 # reports of mmkcla data verify (mmkcla.datasets.report): by class name of the data set; for paths, under any name
 DATA_REPORTS = Registry('data report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])
 PATH_REPORTS = Registry('path report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])

@@ -65,9 +65,12 @@ def run(args: argparse.Namespace) -> int:
     host = prepare_hosts(config)
     check_keys(config)
     tidy_dataloaders(config, host)
+    labels = None
     if not args.no_checks:
         from ..datasets.check import check_config
+        from ..datasets.compare import labels_of
         check_config(config, ('test',))
+        labels = labels_of(config, 'test')
         check_evaluators(config, ('test',))
     evaluate_only(config)
     if args.show_dir and args.tta and host == 'mmpretrain':
@@ -93,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     config.load_from = checkpoint
     runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT,
                           partial_allowed=args.allow_partial)
+    runner.labels = labels
     quiet_logger(runner.logger)
     if args.show_dir:
         skip_what_cannot_be_drawn(runner)

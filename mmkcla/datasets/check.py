@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..registry import DATA_CHECKS
+from ..registry import DATA_CHECKS, DATA_COMPARISONS
 from ..utils.text import listed, plural
 
 _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
@@ -68,6 +68,9 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
                 checker(dataset, config['model'])
         for evaluator, where in evaluators:
             _check_evaluator(evaluator, where)
+    DATA_COMPARISONS.import_from_location()
+    for compare in DATA_COMPARISONS.module_dict.values():
+        compare(config, splits, cache)
 
 
 def datasets_of(config: Any, split: str, cache: dict | None = None) -> list[Dataset]:

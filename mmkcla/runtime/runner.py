@@ -1,4 +1,5 @@
 """mmengine's runner with safe checkpoint loading: checkpoints are compared with the model before they are used."""
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,11 +9,12 @@ from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from ..datasets.compare import check_checkpoint_classes
 from ..errors import UserError
 from ..utils.text import one_line
 from ..weights.addresses import read_address
 from ..weights.matching import compare, require, state_dict_for
-from ..weights.method_record import Difference, differences, require_same_method
+from ..weights.method_record import Difference, classes_in, differences, require_same_method
 from ..weights.safe_loading import load_safely
 from ..weights.training_state import check_training_state
 
@@ -26,6 +28,7 @@ class CheckedRunner(Runner):
 
     required = 'some'
     hint = ''  # appended to the error message
+    labels: tuple[Sequence[str], str] | None = None  # class names of the data by label and their config key
     partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
     _resuming = False
     loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
@@ -48,6 +51,9 @@ class CheckedRunner(Runner):
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
         require(report, 'all' if strict else self.required, filename, self.hint)
         self._check_methods(filename, differences(model, checkpoint))
+        if self.labels is not None:
+            classes, where = self.labels
+            check_checkpoint_classes(classes_in(checkpoint), classes, filename, where)
         # hooks (EMA) look for the weights under this key and may change them
         checkpoint['state_dict'] = {name: state_dict[name] for name in state_dict if name not in set(report.mismatched)}
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
@@ -80,6 +86,7 @@ class CheckedRunner(Runner):
 
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
         """Resume training from ``filename``; the checkpoint must match the model completely."""
+        self.labels = self._training_labels()
         self.required, self.hint = 'all', '; resume with the config that the training was started with'
         self._resuming = True
         try:
@@ -92,6 +99,11 @@ class CheckedRunner(Runner):
                             f'--cfg-options load_from={filename}') from error
         finally:
             self._resuming = False
+
+    def _training_labels(self) -> tuple[Sequence[str], str] | None:
+        metainfo = getattr(getattr(self.train_dataloader, 'dataset', None), 'metainfo', None) or {}
+        classes = metainfo.get('classes')
+        return (classes, 'train_dataloader.dataset') if classes else None
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
         """Like mmengine's, but replace SyncBN by BN on CPUs, where torch does not support SyncBN."""

@@ -60,6 +60,18 @@ def record_in(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
+def classes_in(checkpoint: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The class names that a checkpoint learned, by label; None if it does not say."""
+    meta = checkpoint.get('meta')
+    meta = meta if isinstance(meta, Mapping) else {}
+    data = meta.get('dataset_meta')
+    for part, key in ((record_in(checkpoint), 'classes'), (data, 'classes'), (data, 'CLASSES'), (meta, 'CLASSES')):
+        classes = part.get(key) if isinstance(part, Mapping) else None
+        if isinstance(classes, (list, tuple)) and classes:
+            return tuple(map(str, classes))
+    return None
+
+
 def differences(model: nn.Module, checkpoint: Mapping[str, Any], prefix: str = '') -> list[Difference]:
     """Compare the record in a checkpoint with a model.
 

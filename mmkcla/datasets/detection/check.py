@@ -5,8 +5,9 @@ from pathlib import Path
 from ...errors import UserError
 from ...registry import DATA_CHECKS
 from ...utils.text import did_you_mean, listed
-from ..check import Dataset, check_heads, class_count, classes_of
+from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
 from .coco_file import read_coco
+from .compare import order_problem
 
 
 @DATA_CHECKS.register_module('CocoDataset')
@@ -41,7 +42,7 @@ def check_coco(dataset: Dataset, model: dict) -> None:
         raise UserError(f'{annotations} lists no images ({where}.ann_file)')
     _check_images(coco.images, folder, annotations)
     if classes:
-        _check_categories(classes, coco.categories, annotations, where)
+        _check_categories(dataset, classes, coco.categories, annotations)
         check_heads(model, len(classes), f'{where} has {class_count(classes)}')
     if dataset.trained_on and classes and coco.annotated_categories is not None:
         _check_any_object(classes, coco.categories, coco.annotated_categories, annotations)
@@ -64,7 +65,8 @@ def _check_images(names: list[str], folder: Path, annotations: Path) -> None:
                         f'{listed(missing)}')
 
 
-def _check_categories(classes: tuple[str, ...], categories: list[str], annotations: Path, where: str) -> None:
+def _check_categories(dataset: Dataset, classes: tuple[str, ...], categories: list[str], annotations: Path) -> None:
+    where = dataset.where
     absent = [name for name in classes if name not in categories]
     both = f'{where}.metainfo.classes: {listed(classes, 20)}; categories of {annotations}: {listed(categories, 20)}'
     if len(absent) == len(classes):
@@ -76,8 +78,8 @@ def _check_categories(classes: tuple[str, ...], categories: list[str], annotatio
     order = [name for name in categories if name in classes]
     if order != list(classes):
         # mmdet numbers classes as the file orders its categories, and names them as the config orders them
-        raise UserError(f'the classes are not in the order of the categories of the annotation file, so their names '
-                        f'would be swapped; write classes=({", ".join(map(repr, order))},); {both}')
+        raise UserError(f'{order_problem(dataset, classes, order, datasets_of(dataset.run, "train", dataset.cache))}; '
+                        f'{both}')
 
 
 def _check_any_object(classes: tuple[str, ...], categories: list[str], annotated: set[str], annotations: Path) -> None:
