@@ -104,8 +104,8 @@ def _same_labels(first: Dataset, other: Dataset) -> None:
         return
     ours, theirs = (_argument(dataset, 'reduce_zero_label') for dataset in (first, other))
     if bool(ours) != bool(theirs):
-        raise UserError(f'{other.where}.reduce_zero_label is {bool(theirs)}, {first.where} has {bool(ours)}: all labels '
-                        'would be shifted by one; set the same value for both')
+        raise UserError(f'{other.where}.reduce_zero_label is {bool(theirs)}, {first.where} has {bool(ours)}: all '
+                        'labels would be shifted by one; set the same value for both')
     ours, theirs = (_argument(dataset, 'ignore_index') for dataset in (first, other))
     if ours != theirs:
         note(f'{other.where}.ignore_index is {theirs}, {first.where} has {ours}')

@@ -108,8 +108,8 @@ def test_repeated_images(root) -> None:
 
 def test_two_files_with_equal_ids(root) -> None:
     both = dict(type='ConcatDataset', datasets=[coco(root, 'val'), coco(root, 'other')])
-    assert ('val_dataloader.dataset.datasets[1] and val_dataloader.dataset.datasets[0] both have an image with the id 1 '
-            '(4 such ids), so val_evaluator would confuse them') in message(detection(root, val=both))
+    assert ('val_dataloader.dataset.datasets[1] and val_dataloader.dataset.datasets[0] both have an image with the id '
+            '1 (4 such ids), so val_evaluator would confuse them') in message(detection(root, val=both))
 
 
 def test_filtered_validation_images_are_noted(root, capsys) -> None:
@@ -145,7 +145,8 @@ def test_parts_of_a_training_set_with_other_orders(root) -> None:
     edit(root, 'other', lambda content: content['categories'].reverse())
     parts = [coco(root, 'train'), coco(root, 'other') | dict(metainfo=dict(classes=CLASSES[::-1]))]
     config = detection(root, train=dict(type='ConcatDataset', datasets=parts))
-    assert 'train_dataloader.dataset.datasets[1] are not those of train_dataloader.dataset.datasets[0]' in message(config)
+    assert ('train_dataloader.dataset.datasets[1] are not those of train_dataloader.dataset.datasets[0]'
+            in message(config))
 
 
 def test_file_order_of_each_part(root) -> None:
@@ -184,8 +185,8 @@ def test_binary_data_sets_of_one_task() -> None:
 
 
 @pytest.mark.parametrize(('metric', 'data', 'says'), [
-    ('mmdet.CocoMetric', 'BaseSegDataset', "val_evaluator.type='CocoMetric' is a metric of mmdet, but the data set is one "
-                                           "of mmseg (val_dataloader.dataset.type='BaseSegDataset')"),
+    ('mmdet.CocoMetric', 'BaseSegDataset', "val_evaluator.type='CocoMetric' is a metric of mmdet, but the data set is "
+                                           "one of mmseg (val_dataloader.dataset.type='BaseSegDataset')"),
     ('mmkcla.CocoMetric', 'BaseSegDataset', 'is a metric of mmdet'),
     ('mmkcla.BinarySegMetric', 'mmdet.CocoDataset', 'is a metric of mmseg, but the data set is one of mmdet'),
     ('IoUMetric', 'mmpretrain.CIFAR10', 'is a metric of mmseg, but the data set is one of mmpretrain'),
@@ -206,7 +207,8 @@ def test_metrics_of_another_library(metric, data, says) -> None:
 # Checkpoints --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('learned', 'here', 'says'), [
-    (('a', 'b'), ('b', 'a'), 'another order (b, a instead of a, b), so labels would be swapped; the checkpoint decides'),
+    (('a', 'b'), ('b', 'a'),
+     'another order (b, a instead of a, b), so labels would be swapped; the checkpoint decides'),
     (['a', 'b'], ('a', 'c'), 'missing b, unknown to the training c (a, c instead of a, b); use data with the classes'),
     (('a', 'b'), ('a',), 'missing b'), (['a', 'b'], ('a', 'b'), None), (None, ('a',), None), (('a',), None, None),
     (('background', 'polyp'), ('background', 'lesion'), None)])
@@ -215,7 +217,8 @@ def test_what_a_checkpoint_learned_decides(learned, here, says) -> None:
         return check_checkpoint_classes(learned, here, 'x.pth', 'test_dataloader.dataset')
     with pytest.raises(UserError) as error:
         check_checkpoint_classes(learned, here, 'x.pth', 'test_dataloader.dataset')
-    assert str(error.value).startswith('checkpoint x.pth learned other classes than test_dataloader.dataset has: ' + says)
+    start = 'checkpoint x.pth learned other classes than test_dataloader.dataset has: '
+    assert str(error.value).startswith(start + says)
 
 
 def test_labels_of_a_coco_file_are_in_its_order(root) -> None:

@@ -62,3 +62,18 @@ def test_fine_tuning_refuses_the_method_and_takes_other_options(folder, tmp_path
 def test_the_same_config_loads(folder, tmp_path):
     config, checkpoint = str(folder / 'method_mrla.py'), str(folder / 'w' / 'iter_1.pth')
     assert main(['test', config, checkpoint, '--work-dir', str(tmp_path)]) == 0
+
+
+def test_the_classes_of_the_checkpoint_decide(folder, tmp_path, capsys):
+    """A test set, or a resumed training, with the classes in another order is refused."""
+    checkpoint = folder / 'w' / 'iter_1.pth'
+    text = (folder / 'method_mrla.py').read_text()
+    config = tmp_path / 'swapped.py'
+    order = "_order = dict(metainfo=dict(classes=('polyp', 'background')))\n_steps = ["
+    config.write_text(text.replace('_steps = [', order).replace('pipeline=_steps)', 'pipeline=_steps, **_order)'))
+    for command in (['test', config, checkpoint, '--work-dir', tmp_path / 't'],
+                    ['train', config, '--work-dir', tmp_path / 'r', '--resume', checkpoint]):
+        assert error_of(capsys, *command).startswith(
+            f'checkpoint {checkpoint} learned other classes than {command[0]}_dataloader.dataset has: another order '
+            '(polyp, background instead of background, polyp), so labels would be swapped; the checkpoint decides')
+    assert main(['test', str(config), str(checkpoint), '--work-dir', str(tmp_path / 'n'), '--no-checks']) == 0
