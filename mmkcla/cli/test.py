@@ -21,7 +21,6 @@ from ..runtime.testing import (
     draw_into,
     evaluate_only,
     one_checkpoint,
-    pictures_folder,
     report_into,
 )
 from ..utils.text import note
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError('--show-dir cannot be combined with --tta for mmpretrain, which cannot draw augmented images; '
                         'use only one of the two')
     if args.show_dir:
-        draw_into(config, host, args.show_dir)
+        draw_into(config, host)
     if args.tta:
         from ..runtime.inference.tta import use_tta
         use_tta(config, host)
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..runtime.run_info import INFO, METRICS, run_info
     from ..runtime.runner import build_runner
-    from ..runtime.visualization import skip_what_cannot_be_drawn
+    from ..runtime.visualization import skip_what_cannot_be_drawn, write_pictures
     from ..utils.files import write_json
     config.load_from = checkpoint
     runner = build_runner(config, required='some' if args.allow_partial else 'all', hint=PARTIAL_HINT,
@@ -99,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     runner.labels = labels
     quiet_logger(runner.logger)
     if args.show_dir:
+        write_pictures(runner, Path(args.show_dir))
         skip_what_cannot_be_drawn(runner)
     metrics = runner.test()
     if is_main_process():
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         for folder in reports:
             print(f'per image: {folder}')
         if args.show_dir:
-            print(f'pictures: {pictures_folder(host, args.show_dir)}')
+            print(f'pictures: {Path(args.show_dir)}')
         if not metrics:
             note('the evaluator returned no metrics; some evaluators do so if the model predicts nothing')
     return 0

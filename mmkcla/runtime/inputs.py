@@ -1,9 +1,11 @@
 """Find input images, and choose the names of their output pictures."""
 import glob
+import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..errors import UserError
+from ..utils.files import short_names
 from ..utils.images import IMAGE_SUFFIXES
 
 
@@ -33,13 +35,14 @@ def find_images(inputs: list[str]) -> list[Path]:
 
 
 def picture_names(images: list[Path]) -> dict[Path, str]:
-    """Choose an output name for each image: its own name (JPEG stays JPEG, everything else becomes PNG), with a number
-    if it would collide with another output, including ``x_mask.png`` and ``x_probability.png``."""
+    """Choose an output name for each image: its own name (JPEG stays JPEG, everything else becomes PNG), below the
+    folder that distinguishes it where the images are in several. It gets a number if it would collide with another
+    output, including ``x_mask.png`` and ``x_probability.png``."""
     taken: set[str] = set()
     names = {}
-    for path in images:
+    for path, short in zip(images, short_names([os.path.abspath(path) for path in images]), strict=True):
         suffix = '.jpg' if path.suffix.lower() in ('.jpg', '.jpeg') else '.png'
-        for stem in _numbered(path.stem):
+        for stem in _numbered(PurePath(os.path.splitdrive(short)[1].lstrip(os.sep)).with_suffix('').as_posix()):
             wanted = {f'{stem}{part}'.casefold() for part in ('', '_mask', '_probability')}
             if not wanted & taken:
                 break

@@ -50,8 +50,9 @@ def evaluate_only(config: 'Config') -> None:
     config.custom_hooks = [hook for hook in config.get('custom_hooks') or [] if 'EMAHook' not in str(hook.get('type'))]
 
 
-def draw_into(config: 'Config', host: str | None, folder: str) -> None:
-    """Configure the host's visualization hook to write a picture of each test image to ``folder``.
+def draw_into(config: 'Config', host: str | None) -> None:
+    """Configure the host's visualization hook to draw each test image;
+    :func:`mmkcla.runtime.visualization.write_pictures` chooses the files.
 
     Raises:
         UserError: the config has no known host.
@@ -61,23 +62,14 @@ def draw_into(config: 'Config', host: str | None, folder: str) -> None:
                            'mmpretrain': ('VisualizationHook', 'UniversalVisualizer')}
     if host not in hook_and_visualizer:
         raise UserError('--show-dir needs a config with default_scope mmdet, mmseg or mmpretrain')
-    folder = str(Path(folder).resolve())  # the hosts would put a relative folder below the work dir
     hook_type, visualizer_type = hook_and_visualizer[host]
     hook = section(section(config, 'default_hooks'), 'visualization', dict(type=hook_type))
-    visualizer = section(config, 'visualizer', dict(type=visualizer_type, name='visualizer'))
+    section(config, 'visualizer', dict(type=visualizer_type, name='visualizer'))
+    hook.update({'enable' if host == 'mmpretrain' else 'draw': True}, interval=1)
     if host == 'mmdet':
-        hook.update(draw=True, interval=1, test_out_dir=folder)
-    elif host == 'mmseg':
-        hook.update(draw=True, interval=1)
-        visualizer.update(save_dir=folder)
-        section(visualizer, 'vis_backends', [dict(type='LocalVisBackend')])
-    else:
-        hook.update(enable=True, interval=1, out_dir=folder)
-
-
-def pictures_folder(host: str | None, folder: str) -> Path:
-    """Return the folder, within ``--show-dir``, to which the host writes its pictures."""
-    return Path(folder) / 'vis_data' / 'vis_image' if host == 'mmseg' else Path(folder)
+        hook.update(test_out_dir=None)
+    elif host == 'mmpretrain':
+        hook.update(out_dir=None)
 
 
 def report_into(config: 'Config', work_dir: Path) -> list[Path]:

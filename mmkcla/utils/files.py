@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -242,3 +242,15 @@ def _owner(file: Path) -> str:
         return file.read_text(encoding='utf-8').strip() or '(unknown)'
     except OSError:
         return '(unknown)'
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Paths relative to their common folder."""
+    folders = {os.path.dirname(path) for path in paths}
+    if len(folders) == 1:
+        return [os.path.basename(path) for path in paths]
+    try:
+        shared = os.path.commonpath(list(folders))
+    except ValueError:  # mixed relative and absolute paths, or several drives
+        return list(paths)
+    return [os.path.relpath(path, shared) if shared else path for path in paths]

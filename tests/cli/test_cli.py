@@ -280,7 +280,11 @@ def test_inputs_of_inference(trained, tmp_path, capsys) -> None:
 
 def test_pictures_have_names_of_their_own() -> None:
     names = picture_names([Path('a/x.jpg'), Path('b/x.jpg'), Path('b/x.png'), Path('b/y.TIF'), Path('b/z.JPEG')])
-    assert list(names.values()) == ['x.jpg', 'x_2.jpg', 'x_3.png', 'y.png', 'z.jpg']
+    assert list(names.values()) == ['a/x.jpg', 'b/x.jpg', 'b/x_2.png', 'b/y.png', 'b/z.jpg']
+    names = picture_names([Path('b/x.jpg'), Path('b/x.png'), Path('b/x_mask.jpg')])  # x_mask.png is the mask of x
+    assert list(names.values()) == ['x.jpg', 'x_2.png', 'x_mask_2.jpg']
+    names = picture_names([Path('b/x.jpg'), Path('b/c/x.jpg')])
+    assert list(names.values()) == ['x.jpg', 'c/x.jpg']
 
 
 def test_masks_are_told_as_coco_rle(tmp_path) -> None:

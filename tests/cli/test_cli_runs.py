@@ -200,8 +200,8 @@ def test_an_image_that_cannot_be_drawn(config, trained, tmp_path, capsys):
                  "scale=(32, 32)), dict(type=mmkcla.LoadBinaryMask), dict(type=PackSegInputs)]"]) == 0
     shown = capsys.readouterr().out
     assert 'data/images/test/dot.png cannot be drawn; skipped: ' in shown
-    assert 'pictures: sd/vis_data/vis_image\n' in shown and Path('w/metrics.json').is_file()
-    assert len(list(Path('sd/vis_data/vis_image').iterdir())) == 2
+    assert 'pictures: sd\n' in shown and Path('w/metrics.json').is_file()
+    assert len(list(Path('sd').iterdir())) == 2
 
 
 def test_the_disk_still_stops_a_picture():

@@ -21,7 +21,7 @@ from mmengine.logging import print_log
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ...utils.files import whole_file
+from ...utils.files import short_names, whole_file
 from ...utils.tables import write_csv
 from .counts import SCORES, Counts
 
@@ -131,18 +131,6 @@ def text_table(metrics: Mapping[str, float]) -> str:
             cells.append(f'{metrics[key]:.4f}{bounds}')
         lines.append(f'{score:6}{cells[0]:24}{cells[1]}')
     return '\n'.join(lines)
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """Paths relative to their common folder."""
-    folders = {os.path.dirname(path) for path in paths}
-    if len(folders) == 1:
-        return [os.path.basename(path) for path in paths]
-    try:
-        shared = os.path.commonpath(list(folders))
-    except ValueError:  # mixed relative and absolute paths, or several drives
-        return list(paths)
-    return [os.path.relpath(path, shared) if shared else path for path in paths]
 
 
 def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """Run a predictor on many images and write the results."""
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
@@ -40,7 +40,7 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
             return
         for (file, image, _), sample in zip(batch, samples, strict=True):
             picture, (height, width) = names[file], image.shape[:2]
-            stem = Path(picture).stem
+            stem = str(PurePosixPath(picture).with_suffix(''))
             entry = dict(file=str(file), width=width, height=height, picture=picture,
                          **predictor.files(sample, out_dir, stem))
             write_image(out_dir / picture, predictor.draw(image, sample))
