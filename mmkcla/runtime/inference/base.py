@@ -10,6 +10,7 @@ from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DATASETS, MODELS, VISUALIZERS, init_default_scope
 from mmengine.visualization import Visualizer
 
+from ...datasets.palettes import filled
 from ...errors import UserError
 from ...weights.addresses import read_address
 from ...weights.matching import compare, require, state_dict_for
@@ -17,9 +18,6 @@ from ...weights.method_record import differences, require_same_method
 from ..testing import PARTIAL_HINT
 from .images import make_upright, rgb
 from .tta import innermost_dataset
-
-COLOURS = ((220, 20, 60), (0, 130, 200), (60, 180, 75), (255, 225, 25), (145, 30, 180), (245, 130, 48),
-           (70, 240, 240), (240, 50, 230), (128, 128, 0), (0, 0, 128))
 
 
 class Predictor:
@@ -58,9 +56,7 @@ class Predictor:
         self.loader, self.prepare = Compose([loader]), Compose(self.preparation(rest))
         meta = dataset_meta(content, dataset, config.default_scope)
         self.classes: tuple[str, ...] = tuple(meta.get('classes') or ())
-        self.palette = meta.get('palette')
-        if len(self.palette or ()) != len(self.classes):  # custom classes keep the palette of the dataset class
-            self.palette = [COLOURS[number % len(COLOURS)] for number in range(len(self.classes))]
+        self.palette = filled(meta.get('palette') or (), len(self.classes))
         self.visualizer = self.build_visualizer()
 
     @property
