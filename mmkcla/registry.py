@@ -29,4 +29,5 @@ PATH_REPORTS = Registry('path report', scope='mmkcla', locations=['mmkcla.datase
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',
-                              *(['mmkcla.evaluation.coco'] if find_spec('mmdet') else [])])
+                              *(['mmkcla.evaluation.coco'] if find_spec('mmdet') else []),
+                              *(['mmkcla.evaluation.iou'] if find_spec('mmseg') else [])])

@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     check_keys(config)
     tidy_dataloaders(config, host)
     fit_palettes(config, ('test',))
+    from ..runtime.class_scores import class_table, score_classes
     labels = None
     if not args.no_checks:
         from ..datasets.check import check_config
@@ -73,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         check_config(config, ('test',))
         labels = labels_of(config, 'test')
         check_evaluators(config, ('test',))
+    score_classes(config, labels[0] if labels else None)
     evaluate_only(config)
     if args.show_dir and args.tta and host == 'mmpretrain':
         raise UserError('--show-dir cannot be combined with --tta for mmpretrain, which cannot draw augmented images; '
@@ -107,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(work_dir / METRICS, metrics)
         write_json(work_dir / INFO, run_info(checkpoint, runner.loaded, config=config.filename, tta=args.tta,
                                              cfg_options=args.cfg_options, allow_partial=args.allow_partial))
+        if table := class_table(metrics, labels[0] if labels else ()):
+            print('\n'.join(table))
         print(f'metrics: {work_dir / METRICS} (details: {INFO})')
         for folder in reports:
             print(f'per image: {folder}')

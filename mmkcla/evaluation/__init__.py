@@ -22,10 +22,15 @@ __all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_s
            'mean_absolute_error', 's_measure', 'scores_from_counts', 'weighted_f_measure']
 if find_spec('mmdet'):  # optional for segmentation
     __all__.append('CocoMetric')
+if find_spec('mmseg'):
+    __all__.append('IoUMetric')
 
 
 def __getattr__(name: str) -> Any:
     if name == 'CocoMetric':  # only on use: it imports mmdet
         from .coco import CocoMetric
         return CocoMetric
+    if name == 'IoUMetric':
+        from .iou import IoUMetric
+        return IoUMetric
     return moved(__name__, name)

@@ -26,8 +26,8 @@ class CocoMetric(host.CocoMetric):
     * With ``classwise=True`` and several metrics, each metric has its own ``<metric>_<class>_precision``. In mmdet the
       last metric overwrites ``<class>_precision``. With one metric the keys are mmdet's.
 
-    ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers are evaluated
-    with pycocotools.
+    ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers, and
+    ``proposal_nums`` without 100, are evaluated with pycocotools.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -35,6 +35,7 @@ class CocoMetric(host.CocoMetric):
         self.iou_thrs = np.atleast_1d(np.asarray(self.iou_thrs, dtype=float))
         if self._coco_api is not None:
             renumber_annotations(self._coco_api)
+            self._coco_api.__class__ = _AnyIds
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the metrics; see mmdet."""
@@ -57,7 +58,11 @@ class CocoMetric(host.CocoMetric):
             ids = [*self._coco_api.imgs, *self._coco_api.cats]
         else:
             ids = [truth['img_id'] for truth, _ in results]
-        return evaluator_class() if all(type(id_) is int for id_ in ids) else host.COCOeval
+        whole = 100 in self.proposal_nums  # pycocotools computes mAP for 100 detections alone
+        if not whole and {'bbox', 'segm'} & set(self.metrics):
+            print_log(f'proposal_nums={tuple(self.proposal_nums)} lacks 100, for which mAP is defined; as in mmdet, '
+                      'mAP is -1', 'current', logging.WARNING)
+        return evaluator_class() if whole and all(type(id_) is int for id_ in ids) else host.COCOeval
 
 
 def evaluator_class() -> type[Any]:
@@ -84,6 +89,13 @@ def renumber_annotations(coco: Any) -> None:
     coco.createIndex()
     print_log(f'annotation ids were renumbered in memory for the evaluation ({found}, of {len(ids)})', 'current',
               logging.WARNING)
+
+
+class _AnyIds(host.COCO):
+    """Finds a category whose id is text or a fraction; pycocotools finds single integers only."""
+
+    def loadCats(self, ids: Any = ()) -> list[dict]:
+        return [self.cats[id_] for id_ in (ids if isinstance(ids, (list, tuple)) else [ids])]
 
 
 @contextmanager

@@ -86,7 +86,12 @@ def same(found, expected):
     dict(metric='bbox', iou_thrs=np.array([0.5, 0.6, 0.75])), dict(metric='proposal'), dict(metric='bbox',
                                                                                 proposal_nums=(1, 10, 100)),
     dict(metric='proposal_fast'), dict(metric=['bbox', 'proposal_fast']), dict(metric='bbox', metric_items=['mAP_50']),
-], ids=lambda options: '-'.join(options))
+    dict(metric=['bbox', 'segm', 'proposal']), dict(metric='proposal', metric_items=['AR@300', 'AR_s@1000']),
+    dict(metric='proposal', proposal_nums=(2, 5, 20)), dict(metric='proposal_fast', proposal_nums=(3, )),
+    dict(metric='bbox', sort_categories=True), dict(metric='bbox', use_mp_eval=True),
+    dict(metric='segm', classwise=True, proposal_nums=(1, 2, 50)), dict(metric='bbox', prefix='mine'),
+    dict(metric='proposal_fast', iou_thrs=np.array([0.5, 0.7])),
+], ids=lambda options: '-'.join(map(str, options.values())))
 def test_equal_to_the_host(tmp_path, seed, options):
     # mmdet's fast recall takes images of equally many objects only, on numpy 2
     content, samples = random_set(seed, objects=3 if 'proposal_fast' in str(options) else None)
@@ -133,3 +138,85 @@ def test_classwise_keeps_boxes_and_masks(tmp_path):
         for name in CLASSES:
             assert both[f'coco/{metric}_{name}_precision'] == pytest.approx(alone[f'coco/{name}_precision'], abs=1.1e-3)
         assert both[f'coco/{metric}_mAP'] == pytest.approx(alone[f'coco/{metric}_mAP'], abs=1.1e-3)
+
+
+@pytest.mark.parametrize('options', [dict(metric=['bbox', 'segm']), dict(metric='proposal'),
+                                     dict(metric='bbox', classwise=True)], ids=str)
+@pytest.mark.parametrize('image_id', [str, lambda n: n + 0.5, lambda n: n - 1])
+@pytest.mark.parametrize('category_id', [lambda n: n - 1, lambda n: n + 0.5, lambda n: 7 * n, lambda n: n])
+def test_ids_of_every_kind_with_every_metric(tmp_path, options, image_id, category_id):
+    options = dict(options)
+    content, samples = random_set(6, image_id=image_id)
+    for part, key in ((content['categories'], 'id'), (content['annotations'], 'category_id')):
+        for one in part:
+            one[key] = category_id(one[key])
+    path = written(tmp_path, content)
+    found = scores(CocoMetric, path, samples, **options)
+    if options.get('classwise') and type(content['categories'][0]['id']) is float:  # mmdet ends with a TypeError
+        del options['classwise']
+        classes = {f'coco/{name}_precision' for name in CLASSES}
+        assert np.nanmean([found.pop(name) for name in classes]) == pytest.approx(found['coco/bbox_mAP'], abs=2e-3)
+    same(found, scores(HostMetric, path, samples, **options))
+
+
+def test_text_ids_of_categories(tmp_path):
+    content, samples = random_set(4)
+    for part, key in ((content['categories'], 'id'), (content['annotations'], 'category_id')):
+        for one in part:
+            one[key] = f'c{one[key]}'
+    path = written(tmp_path, content)
+    found = scores(CocoMetric, path, samples, classwise=True)
+    assert found['coco/a_precision'] > 0.1
+    same({name: value for name, value in found.items() if not name.endswith('_precision')},
+         scores(HostMetric, path, samples))
+
+
+def test_categories_in_another_order_of_ids(tmp_path):
+    content, samples = random_set(4)
+    content['categories'].reverse()
+    path = written(tmp_path, content)
+    for options in (dict(), dict(sort_categories=True)):
+        same(scores(CocoMetric, path, samples, classwise=True, **options),
+             scores(HostMetric, path, samples, classwise=True, **options))
+
+
+def test_files_of_results(tmp_path):
+    content, samples = random_set(2)
+    path = written(tmp_path, content)
+    texts = {}
+    for kind in (CocoMetric, HostMetric):
+        for format_only in (True, False):
+            prefix = tmp_path / f'{kind.__module__}_{format_only}'
+            found = scores(kind, path, samples, metric=['bbox', 'segm'], format_only=format_only,
+                           outfile_prefix=str(prefix))
+            assert bool(found) is not format_only
+            texts[kind, format_only] = [(tmp_path / f'{prefix.name}.{part}.json').read_text()
+                                        for part in ('bbox', 'segm')]
+    assert len({tuple(text) for text in texts.values()}) == 1
+
+
+def test_without_an_annotation_file():
+    content, samples = random_set(3)
+    by_image = {image['id']: [] for image in content['images']}
+    for one in content['annotations']:
+        x, y, w, h = one['bbox']
+        by_image[one['image_id']].append(dict(bbox=[x, y, x + w, y + h], bbox_label=(one['category_id'] - 1) // 2,
+                                              ignore_flag=one['iscrowd']))
+    found = []
+    for kind in (CocoMetric, HostMetric):
+        metric = kind(metric='bbox')
+        metric.dataset_meta = dict(classes=CLASSES)
+        metric.process({}, [dict(sample, instances=by_image[sample['img_id']]) for sample in samples])
+        found.append(metric.evaluate(len(samples)))
+    same(*found)
+    assert found[0]['coco/bbox_mAP_50'] > 0.2
+
+
+def test_no_prediction_at_all(tmp_path):
+    content, samples = random_set(3)
+    for sample in samples:
+        instances = sample['pred_instances']
+        for name in ('bboxes', 'labels', 'scores', 'masks'):
+            instances[name] = instances[name][:0]
+    path = written(tmp_path, content)
+    assert scores(CocoMetric, path, samples) == scores(HostMetric, path, samples) == {}

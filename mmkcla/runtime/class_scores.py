@@ -1,0 +1,70 @@
+"""Scores of each class in a test: on by default for few classes, as a table and in metrics.json."""
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..utils.tables import markdown_table
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+MOST_CLASSES = 20
+_COCO = {'': 'AP', 'bbox_': 'bbox AP', 'segm_': 'segm AP'}  # prefix of <class>_precision: column
+_IOU = ('IoU', 'Dice', 'Acc', 'Fscore', 'Precision', 'Recall')
+
+
+def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
+    """Let the COCO and IoU metrics of a test return the scores of each class, if there are at most 20 classes.
+
+    An evaluator with ``classwise`` set is left alone, except that mmdet's metric is replaced by ours, with equal
+    results, where it would overwrite the scores of boxes with those of masks.
+
+    Args:
+        config: the config; its test evaluators are changed.
+        classes: class names of the test data; None: unknown.
+    """
+    few = classes is not None and len(classes) <= MOST_CLASSES
+    evaluators = config.test_evaluator
+    for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
+        kind = _kind(evaluator)
+        if kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric'):
+            if few and evaluator.get('classwise') is None:
+                evaluator.update(type='mmkcla.CocoMetric', classwise=True)  # ours takes ids of every kind
+            metrics = evaluator.get('metric', 'bbox')
+            if evaluator.get('classwise') and isinstance(metrics, (list, tuple)) and len(metrics) > 1:
+                evaluator['type'] = 'mmkcla.CocoMetric'
+        elif kind == 'mmseg.IoUMetric' and few:
+            evaluator['type'] = 'mmkcla.IoUMetric'
+
+
+def _kind(evaluator: Any) -> str:
+    """``host.Class`` of an evaluator's type, found in the registry."""
+    kind = evaluator.get('type') if hasattr(evaluator, 'get') else None
+    if isinstance(kind, str):
+        from mmengine.registry import METRICS, DefaultScope
+        scope = DefaultScope.get_current_instance()
+        with METRICS.switch_scope_and_registry(scope.scope_name if scope else None) as registry:
+            kind = registry.get(kind)
+    return f'{getattr(kind, "__module__", "").partition(".")[0]}.{getattr(kind, "__name__", "")}'
+
+
+def class_table(metrics: Mapping[str, float], classes: Sequence[str]) -> list[str]:
+    """The lines of a table with one row for each class; empty if the metrics have no scores of classes."""
+    rows: dict[str, dict[str, str]] = {label: {} for label in classes}
+    for key, value in metrics.items():
+        name = key.rpartition('/')[2] if not any(key.endswith(f'.{label}') for label in classes) else key
+        for label in classes:
+            prefix = name.removesuffix(f'{label}_precision')
+            if prefix != name and prefix in _COCO:
+                rows[label][_COCO[prefix]] = _text(value, 3)
+            score = name.removesuffix(f'.{label}').rpartition('/')[2]
+            if name.endswith(f'.{label}') and score in _IOU:
+                rows[label][score] = _text(value, 2)
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    if not columns:
+        return []
+    return markdown_table(['class', *columns], [[label, *(row.get(column, '-') for column in columns)]
+                                                for label, row in rows.items()])
+
+
+def _text(value: float | None, digits: int) -> str:
+    return '-' if value is None or value != value else f'{value:.{digits}f}'

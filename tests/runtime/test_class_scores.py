@@ -1,0 +1,71 @@
+"""The scores of each class in a test."""
+import json
+
+import pytest
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from seed_machine import TINY, write_pairs
+
+from mmkcla.cli import main
+from mmkcla.runtime.class_scores import class_table, score_classes
+from mmkcla.runtime.hosts import import_hosts
+
+FEW, MANY = ('a', 'b'), tuple(map(str, range(21)))
+
+
+@pytest.fixture(autouse=True)
+def _hosts():
+    import_hosts(['mmdet', 'mmseg'])
+
+
+def changed(evaluator, classes, scope='mmdet'):
+    config = Config(dict(test_evaluator=evaluator))
+    with DefaultScope.overwrite_default_scope(scope):
+        score_classes(config, classes)
+    found = config.test_evaluator
+    return [(one.type, one.get('classwise')) for one in (found if isinstance(found, list) else [found])]
+
+
+def test_coco():
+    both = ['bbox', 'segm']
+    assert changed(dict(type='CocoMetric'), FEW) == [('mmkcla.CocoMetric', True)]
+    assert changed(dict(type='CocoMetric'), MANY) == [('CocoMetric', None)]
+    assert changed(dict(type='CocoMetric'), None) == [('CocoMetric', None)]
+    assert changed(dict(type='CocoMetric', classwise=False), FEW) == [('CocoMetric', False)]
+    assert changed(dict(type='mmdet.CocoMetric', metric=both), FEW) == [('mmkcla.CocoMetric', True)]
+    assert changed(dict(type='CocoMetric', metric=both, classwise=True), MANY) == [('mmkcla.CocoMetric', True)]
+    assert changed(dict(type='CocoMetric', metric=both, classwise=False), FEW) == [('CocoMetric', False)]
+    assert changed([dict(type='mmkcla.CocoMetric'), dict(type='DumpResults')], FEW) == [
+        ('mmkcla.CocoMetric', True), ('DumpResults', None)]
+
+
+def test_segmentation():
+    assert changed(dict(type='IoUMetric'), FEW, 'mmseg') == [('mmkcla.IoUMetric', None)]
+    assert changed(dict(type='IoUMetric'), MANY, 'mmseg') == [('IoUMetric', None)]
+    assert changed(dict(type='mmkcla.BinarySegMetric'), FEW, 'mmseg') == [('mmkcla.BinarySegMetric', None)]
+
+
+def test_table():
+    metrics = {'coco/bbox_mAP': .5, 'coco/bbox_disc_precision': .25, 'coco/segm_disc_precision': .125,
+               'coco/bbox_big disc_precision': float('nan'), 'coco/segm_big disc_precision': 1.}
+    assert class_table(metrics, ('disc', 'big disc')) == [
+        '| class | bbox AP | segm AP |', '| --- | --- | --- |', '| disc | 0.250 | 0.125 |', '| big disc | - | 1.000 |']
+    assert class_table({'coco/disc_precision': .25}, ('disc',))[2] == '| disc | 0.250 |'
+    assert class_table({'mIoU': 50., 'IoU.a/b': 25., 'val/IoU.c': 75., 'Acc.c': 5.}, ('a/b', 'c'))[2:] == [
+        '| a/b | 25.00 | - |', '| c | 75.00 | 5.00 |']
+    assert class_table({'mIoU': 50.}, ('a',)) == [] and class_table({'coco/bbox_mAP': 1}, ()) == []
+
+
+def test_a_test_writes_and_prints_them(tmp_path, capsys):
+    config = tmp_path / 'tiny_classes.py'
+    config.write_text(TINY.replace('{root}', str(write_pairs(tmp_path / 'data'))))
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'w'), '--cfg-options',
+                 'train_cfg.max_iters=1']) == 0
+    capsys.readouterr()
+    assert main(['test', str(config), str(tmp_path / 'w' / 'iter_1.pth'), '--work-dir', str(tmp_path / 't')]) == 0
+    metrics = json.loads((tmp_path / 't' / 'metrics.json').read_text())
+    assert {'mIoU', 'IoU.background', 'IoU.polyp', 'Dice.polyp', 'Acc.polyp'} <= metrics.keys()
+    shown = capsys.readouterr().out
+    line = next(line for line in shown.splitlines() if line.startswith('| polyp |'))
+    row = [cell.strip() for cell in line.split('|')]
+    assert {f'{metrics[f"{name}.polyp"]:.2f}' for name in ('IoU', 'Dice', 'Acc')} == set(row[2:-1])
