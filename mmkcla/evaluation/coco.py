@@ -13,6 +13,9 @@ from mmengine.logging import print_log
 
 from ..registry import METRICS
 
+_ITEMS = ['mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l']
+_PROPOSAL_ITEMS = ['AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000']
+
 
 @METRICS.register_module()
 class CocoMetric(host.CocoMetric):
@@ -37,8 +40,27 @@ class CocoMetric(host.CocoMetric):
             renumber_annotations(self._coco_api)
             self._coco_api.__class__ = _AnyIds
 
+    @property
+    def names(self) -> list[str]:
+        """Keys that :meth:`evaluate` returns, known before the evaluation; empty if they depend on the data set."""
+        if self.format_only or self.classwise and self._coco_api is None:
+            return []
+        found: list[str] = []
+        categories = [category['name'] for category in self._coco_api.cats.values()] if self.classwise else []
+        for metric in self.metrics:
+            if metric == 'proposal_fast':
+                found += [f'AR@{number}' for number in self.proposal_nums]
+            elif metric == 'proposal':
+                found += self.metric_items or _PROPOSAL_ITEMS
+            else:
+                found += [f'{metric}_{item}' for item in self.metric_items or _ITEMS]
+                start = f'{metric}_' if len(self.metrics) > 1 else ''
+                found += [f'{start}{name}_precision' for name in categories]
+        return [f'{self.prefix}/{name}' if self.prefix else name for name in found]
+
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the metrics; see mmdet."""
+        self._report_missing(results)
         with _use_evaluator(self._evaluator(results)):
             if not self.classwise or self.format_only or len(self.metrics) < 2:
                 return super().compute_metrics(results)
@@ -52,6 +74,14 @@ class CocoMetric(host.CocoMetric):
             finally:
                 self.metrics = all_metrics
             return found
+
+    def _report_missing(self, results: list) -> None:
+        if self._coco_api is None:
+            return
+        missing = len(self._coco_api.imgs.keys() - {truth['img_id'] for truth, _ in results})
+        if missing:
+            print_log(f'{missing} of {len(self._coco_api.imgs)} images of the annotation file have no results; their '
+                      'objects count as missed', 'current', logging.WARNING)
 
     def _evaluator(self, results: list) -> type[Any]:
         if self._coco_api is not None:

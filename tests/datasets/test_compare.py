@@ -204,6 +204,16 @@ def test_metrics_of_another_library(metric, data, says) -> None:
     assert says in str(error.value)
 
 
+def test_heads_of_data_sets_in_another_format() -> None:
+    config = Config(dict(default_scope='mmdet', model=dict(bbox_head=dict(num_classes=80)), train_dataloader=dict(
+        dataset=dict(type='RepeatDataset', times=3, dataset=dict(type='VOCDataset')))))
+    with pytest.raises(UserError, match=r'model.bbox_head.num_classes is 80, but train_dataloader.dataset.dataset has '
+                                        r'20 classes \(aeroplane, bicycle, bird and 17 more\)'):
+        check_config(config, ('train',))
+    config.model.bbox_head.num_classes = 20
+    check_config(config, ('train',))
+
+
 # Checkpoints --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(('learned', 'here', 'says'), [

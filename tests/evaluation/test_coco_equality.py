@@ -159,6 +159,25 @@ def test_ids_of_every_kind_with_every_metric(tmp_path, options, image_id, catego
     same(found, scores(HostMetric, path, samples, **options))
 
 
+@pytest.mark.parametrize('options', [
+    dict(), dict(metric=['bbox', 'segm']), dict(metric=['bbox', 'segm'], classwise=True), dict(classwise=True),
+    dict(metric='proposal'), dict(metric=['proposal', 'segm'], classwise=True, prefix='x'),
+    dict(metric='bbox', metric_items=['mAP_50']), dict(metric='proposal_fast', proposal_nums=(5, 100))], ids=str)
+def test_names_are_those_of_the_results(tmp_path, options):
+    content, samples = random_set(1, objects=3)
+    path = written(tmp_path, content)
+    assert set(CocoMetric(ann_file=str(path), **options).names) == set(scores(CocoMetric, path, samples, **options))
+
+
+def test_images_without_results_are_reported(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr('mmkcla.evaluation.coco.print_log', lambda text, logger, level: lines.append(text))
+    content, samples = random_set(1)
+    path = written(tmp_path, content)
+    same(scores(CocoMetric, path, samples[:5]), scores(HostMetric, path, samples[:5]))
+    assert lines == ['3 of 8 images of the annotation file have no results; their objects count as missed']
+
+
 def test_text_ids_of_categories(tmp_path):
     content, samples = random_set(4)
     for part, key in ((content['categories'], 'id'), (content['annotations'], 'category_id')):

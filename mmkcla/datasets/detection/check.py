@@ -91,3 +91,10 @@ def _check_any_object(classes: tuple[str, ...], categories: list[str], annotated
 @DATA_CHECKS.register_module(['LVISV05Dataset', 'LVISV1Dataset', 'CocoPanopticDataset', 'V3DetDataset'])
 def skip_check(dataset: Dataset, model: dict) -> None:
     """Skip the check for subclasses of ``CocoDataset`` with another file format."""
+
+
+@DATA_CHECKS.register_module('BaseDetDataset')
+def check_classes(dataset: Dataset, model: dict) -> None:
+    """Check the heads against the classes of a data set of mmdet in another format (Pascal VOC, Open Images, …)."""
+    if classes := classes_of(dataset):
+        check_heads(model, len(classes), f'{dataset.where} has {class_count(classes)}')
