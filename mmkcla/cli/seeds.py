@@ -6,19 +6,22 @@ the metrics of each seed, their mean and sample standard deviation (n - 1). Seed
 have the same training and test settings.
 
 Run the same command again to resume: finished seeds are skipped, interrupted ones are resumed, and a folder of a
-different config is refused. If a seed fails, it is reported, the remaining seeds still run, and the exit code is 1.
+different config is refused. With --against, the config is compared with another one over images and over seeds, with
+paired tests and intervals of the difference. If a seed fails, it is reported, the remaining seeds still run, and the
+exit code is 1.
 """
 import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from ..runtime.config import load_config
 from .arguments import add_config_arguments, add_seed_arguments, seed_options
 
 if TYPE_CHECKING:
-
     from ..runtime.seeds import SeedResult
+    from ..runtime.seeds.run import SeedRun
 
 SUMMARY = 'train and test with several seeds; report mean and standard deviation'
 
@@ -28,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_seed_arguments(parser)
     parser.add_argument('--work-dir', help='folder of seeds and results (default: work_dirs/<config>)')
+    parser.add_argument('--against', metavar='WORK_DIR',
+                        help='compare with the seeds in this folder, the --work-dir of another config')
+    parser.add_argument('--metrics', nargs='+', metavar='NAME',
+                        help='metrics of the comparison in the output (default: the usual ones of the task); '
+                             'comparisons.csv and .json have all')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,11 +43,17 @@ def run(args: argparse.Namespace) -> int:
     from ..runtime.seeds.run import SeedOptions, run_all, work_dir_of
     options = SeedOptions(**seed_options(args), config=args.config, cfg_options=args.cfg_options,
                           work_dir=args.work_dir)
-    results, notes = run_all(options)
+    if args.against is not None and not Path(args.against).is_dir():
+        raise UserError(f'--against: no such folder: {args.against}')
+    found = run_all(options)
     if args.dry_run:
         return 0
     config = load_config(args.config, args.cfg_options)
-    return report(work_dir_of(options, config), Path(config.filename).stem, results, notes)
+    work_dir, name = work_dir_of(options, config), Path(config.filename).stem
+    code = report(work_dir, name, found.results, found.notes)
+    if args.against is not None:
+        compare(work_dir, name, found, Path(args.against), args.metrics)
+    return code
 
 
 def report(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[str]) -> int:
@@ -59,3 +73,29 @@ def report(work_dir: Path, name: str, results: 'list[SeedResult]', notes: list[s
     if failed:
         print(f'error: {len(failed)} of {len(results)} seeds failed: {", ".join(map(str, failed))}', file=sys.stderr)
     return 1 if failed else 0
+
+
+def compare(work_dir: Path, name: str, run: 'SeedRun', against: Path, metrics: 'list[str] | None') -> None:
+    """Compare the finished seeds with those in another folder; write and print what is shown.
+
+    Raises:
+        UserError: no seed in ``against`` has been tested, ``metrics`` are unknown, or it is the same folder.
+    """
+    from ..runtime.hosts import without_import_noise
+    with without_import_noise():
+        from ..runtime.comparison import Candidate, candidate_in, compare_and_write
+    if against.resolve() == work_dir.resolve():
+        raise UserError(f'--against: {against} is the folder of this config; give that of another one')
+    other = candidate_in(against, against.name)
+    done = [result for result in run.results if result.status == 'done']
+    ours = Candidate(name if name != other.name else f'{name} (this config)',
+                     {result.seed: work_dir / f'seed_{result.seed}' for result in done},
+                     {result.seed: result.metrics for result in done}, **run.tested_on)
+    if not done:
+        return
+    known = set().union(*(values for each in (ours, other) for values in each.metrics.values()))
+    if unknown := [metric for metric in metrics or () if metric not in known]:
+        raise UserError(f'--metrics {" ".join(unknown)}: not in the results; available: {", ".join(sorted(known))}')
+    lines, paths = compare_and_write(work_dir / 'comparisons', [ours, other], other.name, metrics)
+    print('\n' + '\n'.join(lines))
+    print(f'comparisons: {", ".join(map(str, paths))}')

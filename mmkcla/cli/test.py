@@ -16,6 +16,7 @@ from ..runtime.config import check_evaluators, check_writable, load_config, requ
 from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
 from ..runtime.launch import set_launcher
+from ..runtime.per_image import keep_per_image, record_detections
 from ..runtime.testing import (
     PARTIAL_HINT,
     check_checkpoint,
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--show-dir', help='write pictures of predictions next to the ground truth to this folder')
     parser.add_argument('--tta', action='store_true',
                         help='use test-time augmentation: that of the config, else horizontal flip')
+    parser.add_argument('--per-image', action='store_true',
+                        help='also write the answer for each image (classification) or the detections (COCO) to '
+                             '<work-dir>/evaluation; "mmkcla seeds" and "sweep" do so, to compare configs over images')
     parser.add_argument('--allow-partial', action='store_true',
                         help='evaluate even if the checkpoint matches the model only partially')
 
@@ -85,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         from ..runtime.inference.tta import use_tta
         use_tta(config, host)
     reports = report_into(config, work_dir)
+    annotations = keep_per_image(config, work_dir) if args.per_image else None
     if args.out:
         evaluators = config.test_evaluator
         config.test_evaluator = [*(evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]),
@@ -106,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
         skip_what_cannot_be_drawn(runner)
     metrics = runner.test()
     if is_main_process():
+        if annotations:
+            record_detections(runner, work_dir, annotations)
         write_json(work_dir / METRICS, metrics)
         write_json(work_dir / INFO, run_info(checkpoint, runner.loaded, config=config.filename, tta=args.tta,
                                              cfg_options=args.cfg_options, allow_partial=args.allow_partial))

@@ -5,6 +5,7 @@ from typing import Any
 from ..compat import moved
 from . import directions as directions
 from . import functional as functional
+from .per_image_accuracy import PerImageAccuracy
 from .segmentation import (
     BinarySegMetric,
     binary_scores,
@@ -18,8 +19,9 @@ from .segmentation import (
     weighted_f_measure,
 )
 
-__all__ = ['BinarySegMetric', 'binary_scores', 'bootstrap_interval', 'boundary_scores', 'distance_scores', 'e_measure',
-           'mean_absolute_error', 's_measure', 'scores_from_counts', 'weighted_f_measure']
+__all__ = ['BinarySegMetric', 'PerImageAccuracy', 'binary_scores', 'bootstrap_interval', 'boundary_scores',
+           'distance_scores', 'e_measure', 'mean_absolute_error', 's_measure', 'scores_from_counts',
+           'weighted_f_measure']
 if find_spec('mmdet'):  # optional for segmentation
     __all__.append('CocoMetric')
 if find_spec('mmseg'):

@@ -135,13 +135,17 @@ def test_an_interrupted_seed_is_resumed(config, machine, capsys):
     assert machine.take() == ['train 1 resumed', f'test 1 {BEST}', 'train 2', f'test 2 {BEST}']
 
 
-def test_a_test_cut_off_after_its_metrics_is_made_again(config, machine):
+def test_a_test_cut_off_after_its_metrics_is_made_again(config, machine, capsys):
     assert main(['seeds', config, '--seeds', '0']) == 0
     assert json.loads(Path('work_dirs/tiny/seed_0/seed.json').read_text())['checkpoint'] == BEST
     Path('work_dirs/tiny/seed_0/metrics.json').write_text('{"DSC_poo')
     machine.take()
+    capsys.readouterr()
     assert main(['seeds', config, '--seeds', '0']) == 0
     assert machine.take() == [f'test 0 {BEST}']
+    assert Path('work_dirs/tiny/seed_0/metrics.json.damaged').read_text() == '{"DSC_poo'  # not overwritten
+    assert ('metrics.json cannot be read (Unterminated string starting at: line 1 column 2 (char 1)); it is kept as '
+            'metrics.json.damaged, and the seed is tested again\n') in capsys.readouterr().err
     machine.fails = {0: 'killed in test'}  # when another test has written its metrics
     assert main(['seeds', config, '--seeds', '0', '--tta']) == 130
     machine.fails = {}
@@ -202,7 +206,8 @@ def test_dry_run_prints_and_writes_nothing(config, machine, capsys):
         folder = f'work_dirs/tiny/seed_{seed}'
         assert [shlex.split(line, comments=True) for line in lines[number:number + 3]] == [
             [], [*start, 'train', 'tiny.py', '--seed', seed, '--work-dir', folder, '--amp', '--auto-scale-lr', *more],
-            [*start, 'test', 'tiny.py', f'{folder}/best_*.pth', '--work-dir', folder, '--tta', *more]]
+            [*start, 'test', 'tiny.py', f'{folder}/best_*.pth', '--work-dir', folder, '--per-image', '--tta',
+             *more]]
     assert machine.take() == [] and not Path('work_dirs').exists()
     assert main(['seeds', config, '--seeds', '0']) == 0
     capsys.readouterr()
@@ -347,3 +352,37 @@ def test_the_tool_resumes_in_processes_of_its_own(config):
     assert result.returncode == 0, result.stderr[-2000:]
     assert ' --resume' in result.stdout and 'resumed epoch: 0, iter: 1' in result.stdout
     assert (folder / 'iter_2.pth').is_file() and table()['3']['status'] == 'done'
+
+
+def test_against_another_config(config, machine, capsys):
+    Path('other.py').write_text(Path(config).read_text().replace('lr=0.1', 'lr=0.2'))
+    assert main(['seeds', 'other.py', '--seeds', '0', '1', '2']) == 0
+    machine.scores = {seed: score + 0.02 * (seed + 1) for seed, score in machine.scores.items()}
+    capsys.readouterr()
+    assert main(['seeds', config, '--seeds', '0', '1', '--against', 'work_dirs/other', '--metrics', 'DSC_pooled']) == 0
+    shown = capsys.readouterr().out
+    assert '* DSC_pooled: too few seeds to show a difference between tiny and other (2; the smallest' in shown
+    assert 'tiny − other: 3.00 points, 95 % interval ' in shown
+    assert {path.name for path in Path('work_dirs/tiny').glob('comparisons.*')} == {
+        'comparisons.csv', 'comparisons.json', 'comparisons.png'}
+    run = ['seeds', config, '--seeds', '0', '--against']
+    assert error_of(capsys, *run, 'absent') == '--against: no such folder: absent'
+    assert error_of(capsys, *run, 'work_dirs').startswith('work_dirs has no tested seeds; give the --work-dir of')
+    assert error_of(capsys, *run, 'work_dirs/tiny').startswith('--against: work_dirs/tiny is the folder of this config')
+    assert error_of(capsys, *run, 'work_dirs/other', '--metrics', 'Dice').startswith(
+        '--metrics Dice: not in the results; available: DSC_pooled, ')
+
+
+@pytest.mark.parametrize('text', ['{"trained": tr', '[]', '\x00'])
+def test_damaged_records_are_reported_and_kept(config, machine, capsys, text):
+    assert main(['seeds', config, '--seeds', '0', '1']) == 0
+    record = Path('work_dirs/tiny/seed_0/seed.json')
+    record.write_text(text)
+    machine.take(), capsys.readouterr()
+    message = error_of(capsys, 'seeds', config, '--seeds', '0', '1')
+    assert message.startswith('work_dirs/tiny/seed_0/seed.json cannot be read (')
+    assert message.endswith('); restore it, or move the folder away to train the seed again')
+    assert machine.take() == [] and record.read_text() == text
+    assert main(['seeds', config, '--seeds', '1']) == 0
+    assert 'note: seed 0 is not included: work_dirs/tiny/seed_0/seed.json cannot be read' in capsys.readouterr().err
+    assert list(table()) == ['1', 'mean', 'sd', 'n']

@@ -1,5 +1,6 @@
 """Several configs with several seeds: what is run, what is taken up again, and the one table."""
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,10 @@ def test_one_row_a_config(configs, machine, capsys):
     assert report == (
         '# Sweep\n\nSeeds 0, 1, 2; mean ± sample standard deviation (n − 1) over the seeds that are done.\n\n'
         '| config | seeds | DSC_pooled |\n|---|---|---|\n'
-        '| first | 3 of 3 | 0.7000 ± 0.2000 |\n| second | 3 of 3 | 0.7500 ± 0.2000 |\n')
+        '| first | 3 of 3 | 0.7000 ± 0.2000 |\n| second | 3 of 3 | 0.7500 ± 0.2000 |\n\n## Comparisons\n\n'
+        'Over images:\n\n* first and second are not compared on DSC_pooled over images: work_dirs/sweep/first/seed_0 '
+        'has no scores per image.\n\nOver seeds:\n\n* DSC_pooled: too few seeds to show a difference between first '
+        'and second (3; the smallest possible p is 0.25; 6 are needed). first − second: −5.00 points.\n')
     assert report in capsys.readouterr().out
     assert main(['sweep', *configs, '--seeds', '0', '1', '2', '--metrics', 'HD95_mean']) == 0
     assert Path('work_dirs/sweep/sweep.md').read_text().count(' (n = 2) |') == 2
@@ -116,3 +120,62 @@ def test_bad_input(configs, machine, capsys):
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, '--metrics', 'mDice') == (
         '--metrics mDice: not in the results; available: DSC_pooled, HD95_mean, empty_truth')
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, 0) == '--seeds: 0 is given more than once'
+
+
+def rows_of():
+    return {row['config']: [result['seed'] for result in row['results']]
+            for row in json.loads(Path('work_dirs/sweep/sweep.json').read_text())['rows']}
+
+
+def test_rows_of_earlier_calls_are_kept(configs, machine, capsys):
+    assert main(['sweep', 'first.py', '--seeds', '0', '1']) == 0
+    assert main(['sweep', 'second.py', '--seeds', '0', '1', '2']) == 0
+    assert list(table()) == ['second', 'first'] and table()['first']['seeds'] == '2'
+    assert float(table()['first']['DSC_pooled mean']) == pytest.approx(0.6)
+    report = Path('work_dirs/sweep/sweep.md').read_text()
+    assert '| first | 2 of 2 (seeds 0, 1) | ' in report and '\n* first is a row of an earlier call\n' in report
+    assert 'too few seeds to show a difference between second and first (2;' in report
+    assert rows_of() == {'second': [0, 1, 2], 'first': [0, 1]}
+    machine.fails = {2: 'killed in train'}
+    assert main(['sweep', 'first.py', '--seeds', '2']) == 130  # an interrupted call loses none
+    assert rows_of() == {'second': [0, 1, 2], 'first': [0, 1]}
+    machine.fails = {}
+    assert main(['sweep', 'first.py', '--seeds', '0']) == 0 and rows_of() == {'first': [0], 'second': [0, 1, 2]}
+
+
+def test_rows_of_other_settings_are_told_apart(configs, machine):
+    assert main(['sweep', *configs, '--seeds', '0']) == 0
+    before = table()
+    assert main(['sweep', 'first.py', '--seeds', '0', '--tta']) == 0
+    rows = table()
+    assert [name.split(' ')[0] for name in rows] == ['first', 'first', 'second']
+    assert list(rows)[0] == 'first' and list(rows)[1].startswith('first (settings ')
+    assert rows['second'] == before['second']
+    report = Path('work_dirs/sweep/sweep.md').read_text()
+    assert 'first, seed 0 was tested again with other settings; its scores per image were replaced' in report
+    # a config that is refused does not remove the results of the same name
+    Path('second.py').write_text(Path('second.py').read_text().replace('lr=0.2', 'lr=0.3'))
+    assert main(['sweep', 'second.py', '--seeds', '0']) == 1
+    assert sum(row['seeds'] == '1' and name.startswith('second') for name, row in table().items()) == 1
+
+
+@pytest.mark.parametrize('text', ['{"format": 1, "rows": [{"conf', '[]', '{"format": 9, "rows": []}', '{"rows": []}',
+                                  '{"format": 1, "rows": [{"config": "a"}]}', '{"format": 1, "rows": [5]}'])
+def test_damaged_rows_are_reported_and_kept(configs, machine, capsys, text):
+    Path('work_dirs/sweep').mkdir(parents=True)
+    Path('work_dirs/sweep/sweep.json').write_text(text)
+    message = error_of(capsys, 'sweep', 'first.py', '--seeds', 0)
+    assert message.startswith('work_dirs/sweep/sweep.json cannot be read (')
+    assert message.endswith('; it holds the rows of earlier calls: restore it, or move it away to start a new table')
+    assert not machine.commands and Path('work_dirs/sweep/sweep.json').read_text() == text
+
+
+def test_baseline(configs, machine, capsys):
+    Path('third.py').write_text(Path('first.py').read_text())
+    assert main(['sweep', *configs, 'third.py', '--seeds', '0', '--baseline', 'first.py']) == 0
+    report = Path('work_dirs/sweep/sweep.md').read_text()
+    assert 'between second and first (1;' in report and 'between third and first' in report
+    assert 'second and third' not in report and 'third and second' not in report
+    assert error_of(capsys, 'sweep', *configs, '--seeds', 0, '--baseline', 'frist') == (
+        "--baseline frist is not one of the configs: first, second, third (did you mean 'first'?)")
+    assert main(['sweep', 'second.py', '--seeds', '0', '--baseline', 'first']) == 0  # a row of an earlier call

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...utils.files import write_json
+from ...utils.text import note, one_line
 
 RECORD, METRICS = 'seed.json', 'metrics.json'
 _TRAINING = ('default_scope', 'custom_imports', 'runner_type', 'model', 'data_preprocessor', 'load_from',
@@ -35,6 +36,18 @@ def training_parts(config: Mapping, **options: Any) -> dict[str, Any]:
 def test_parts(config: Mapping, **options: Any) -> dict[str, Any]:
     """Return what determines a test, in addition to the training."""
     return {key: _plain(config[key]) for key in _TEST if config.get(key) is not None} | options
+
+
+def tested_on(config: Mapping) -> dict[str, Any]:
+    """Return what the scores of a test depend on besides the model: the evaluator, and the data without pipelines."""
+    return dict(evaluator=_plain(config['test_evaluator']),
+                data=_without_pipelines(_plain((config['test_dataloader'] or {}).get('dataset'))))
+
+
+def _without_pipelines(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_pipelines(value) for key, value in data.items() if key not in ('pipeline', '_scope_')}
+    return [_without_pipelines(each) for each in data] if isinstance(data, list) else data
 
 
 def fingerprint(parts: Mapping) -> str:
@@ -84,7 +97,11 @@ class SeedFolder:
     def __init__(self, work_dir: Path, seed: int) -> None:
         self.seed = seed
         self.path = work_dir / f'seed_{seed}'
-        self.record: dict[str, Any] = _read_json(self.path / RECORD)
+        try:
+            self.record: dict[str, Any] = _read_json(self.path / RECORD)
+        except ValueError as error:
+            raise UserError(f'{self.path / RECORD} cannot be read ({one_line(error)}); restore it, or move the folder '
+                            'away to train the seed again') from None
 
     def update(self, **values: Any) -> None:
         """Update the record and write it atomically."""
@@ -94,7 +111,20 @@ class SeedFolder:
     @property
     def metrics(self) -> dict[str, Any]:
         """Metrics of the last test; empty if there are none or they cannot be read."""
-        return _read_json(self.path / METRICS)
+        try:
+            return _read_json(self.path / METRICS)
+        except ValueError:
+            return {}
+
+    def set_damaged_metrics_aside(self) -> None:
+        """Rename metrics that cannot be read, so that the next test does not overwrite them, and report it."""
+        path = self.path / METRICS
+        try:
+            _read_json(path)
+        except ValueError as error:
+            kept = path.with_name(f'{METRICS}.damaged')
+            path.replace(kept)
+            note(f'{path} cannot be read ({one_line(error)}); it is kept as {kept.name}, and the seed is tested again')
 
     @property
     def trained(self) -> bool:
@@ -134,15 +164,26 @@ class SeedFolder:
 def other_seeds(work_dir: Path, asked: Collection[int]) -> list[SeedFolder]:
     """Return the seed folders in ``work_dir`` that are not in ``asked``, sorted by seed."""
     matches = (re.fullmatch(r'seed_(0|[1-9]\d*)', path.name) for path in work_dir.glob('seed_*'))
-    return [SeedFolder(work_dir, seed) for seed in sorted({int(match[1]) for match in matches if match} - set(asked))]
+    found = []
+    for seed in sorted({int(match[1]) for match in matches if match} - set(asked)):
+        try:
+            found.append(SeedFolder(work_dir, seed))
+        except UserError as error:
+            note(f'seed {seed} is not included: {one_line(error)}')
+    return found
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file, empty if there is none. Raises ValueError if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    return content if isinstance(content, dict) else {}
+    except OSError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(content, dict):
+        raise ValueError('not a JSON object')
+    return content
 
 
 @dataclass

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
-from ...utils.text import note, one_line
+from ...utils.text import listed, note, one_line, plural
 from ...weights.reading import read_checkpoint
 from ..checks import check_settings
 from ..config import check_writable, load_config, require_parts
 from ..processes import run_checked, stoppable
 from ..resume import find_resumable
-from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, training_parts
+from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, tested_on, training_parts
 from .report import write_results
 
 if TYPE_CHECKING:
@@ -64,13 +64,26 @@ def work_dir_of(options: SeedOptions, config: 'Config') -> Path:
     return Path(options.work_dir or config.get('work_dir') or Path('work_dirs') / Path(config.filename).stem)
 
 
-def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
-    """Train and test the seeds that are not done yet, keeping ``results.csv`` and ``results.md`` up to date.
+@dataclass
+class SeedRun:
+    """What :func:`run_all` returns.
 
-    Returns:
-        The result of each seed (all pending in a dry run), followed by those of finished seeds of other calls with the
-        same training and test; and notes for the report.
+    Attributes:
+        results: of each seed (all pending in a dry run), followed by those of finished seeds of other calls with the
+            same training and test.
+        notes: for the report.
+        test: fingerprint of the training and the test.
+        tested_on: see :func:`~.records.tested_on`.
     """
+
+    results: list[SeedResult]
+    notes: list[str]
+    test: str
+    tested_on: dict
+
+
+def run_all(options: SeedOptions) -> SeedRun:
+    """Train and test the seeds that are not done yet, keeping ``results.csv`` and ``results.md`` up to date."""
     check_options(options)
     config = load_config(options.config, options.cfg_options)
     require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'test_dataloader',
@@ -94,17 +107,23 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
     if options.dry_run:
         for folder in folders:
             print('\n'.join(plan(options, config, folder, test)))
-        return [SeedResult(folder.seed) for folder in folders], []
+        return SeedRun([SeedResult(folder.seed) for folder in folders], [], test, tested_on(config))
 
     check_writable(work_dir, '--work-dir')
+    for folder in folders:
+        folder.set_damaged_metrics_aside()
     results = [folder.result() if folder.tested(test) and not options.test_only else SeedResult(folder.seed)
                for folder in folders]
-    others = [folder.result() for folder in other_seeds(work_dir, options.seeds) if folder.tested(test)]
+    found = other_seeds(work_dir, options.seeds)
+    others = [folder.result() for folder in found if folder.tested(test)]
     kind = 'best' if options.checkpoint == 'best' and _save_best(config) else 'last'
     changed = f' --cfg-options {shlex.join(options.cfg_options)}' if options.cfg_options else ''
     notes = [f'config {options.config}{changed}',
              f'test: {"test-time augmentation" if options.tta else "plain"}, {kind} checkpoint',
              f'fingerprints: training {fingerprint(training)}, test {test}']
+    if other_test := [folder.seed for folder in found if folder.record.get('test') not in (None, test)]:
+        notes.append(f'not included, since their test had other settings: {plural(len(other_test), "seed")} '
+                     f'({listed(other_test, 8)})')
     with stoppable():
         for number, (folder, result) in enumerate(zip(folders, results, strict=True), start=1):
             if result.status == 'done':
@@ -117,7 +136,7 @@ def run_all(options: SeedOptions) -> 'tuple[list[SeedResult], list[str]]':
                 result.status = one_line(error)
                 print(f'error: seed {folder.seed}: {result.status}', file=sys.stderr)
             write_results(work_dir, Path(config.filename).stem, [*results, *others], notes)
-    return [*results, *others], notes
+    return SeedRun([*results, *others], notes, test, tested_on(config))
 
 
 def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', training: dict, test: str,
@@ -146,7 +165,7 @@ def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', train
     if not folder.metrics:
         raise UserError(f'the test wrote no metrics to {folder.path}')
     if folder.record:  # manual trainings have no record, since their config is unknown
-        folder.update(test=test, checkpoint=checkpoint.name)
+        folder.update(test=test, checkpoint=checkpoint.name, tested_on=tested_on(config))
     result.status, result.checkpoint, result.metrics = 'done', checkpoint.name, folder.metrics
 
 
@@ -160,7 +179,7 @@ def train_command(options: SeedOptions, folder: 'SeedFolder') -> list[str]:
 
 def test_command(options: SeedOptions, folder: 'SeedFolder', checkpoint: str) -> list[str]:
     """Return the test command of a checkpoint."""
-    return [*_launched(options), 'test', options.config, checkpoint, '--work-dir', str(folder.path),
+    return [*_launched(options), 'test', options.config, checkpoint, '--work-dir', str(folder.path), '--per-image',
             *(['--tta'] if options.tta else []), *_common(options)]
 
 
