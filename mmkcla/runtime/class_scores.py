@@ -25,7 +25,7 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
     few = classes is not None and len(classes) <= MOST_CLASSES
     evaluators = config.test_evaluator
     for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
-        kind = _kind(evaluator)
+        kind = _kind(evaluator, config.get('default_scope'))
         if kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric'):
             if few and evaluator.get('classwise') is None:
                 evaluator.update(type='mmkcla.CocoMetric', classwise=True)  # ours takes ids of every kind
@@ -36,13 +36,12 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
             evaluator['type'] = 'mmkcla.IoUMetric'
 
 
-def _kind(evaluator: Any) -> str:
+def _kind(evaluator: Any, scope: str | None) -> str:
     """``host.Class`` of an evaluator's type, found in the registry."""
     kind = evaluator.get('type') if hasattr(evaluator, 'get') else None
     if isinstance(kind, str):
-        from mmengine.registry import METRICS, DefaultScope
-        scope = DefaultScope.get_current_instance()
-        with METRICS.switch_scope_and_registry(scope.scope_name if scope else None) as registry:
+        from mmengine.registry import METRICS
+        with METRICS.switch_scope_and_registry(scope) as registry:
             kind = registry.get(kind)
     return f'{getattr(kind, "__module__", "").partition(".")[0]}.{getattr(kind, "__name__", "")}'
 

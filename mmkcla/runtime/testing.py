@@ -1,4 +1,5 @@
 """Check and complete a config before a test."""
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ def check_checkpoint(name: str) -> None:
 
 
 def evaluate_only(config: 'Config') -> None:
-    """Remove everything for training from the config: loops and data, resuming, and ``EMAHook``.
+    """Remove everything for training from the config: loops and data, resuming, ``save_best``, ``EMAHook`` and
+    ``EarlyStoppingHook``.
 
     A checkpoint written with ``EMAHook`` already has the averaged weights as its main weights.
     """
@@ -47,7 +49,11 @@ def evaluate_only(config: 'Config') -> None:
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr',
                 'val_dataloader', 'val_cfg', 'val_evaluator'):
         config.pop(key, None)
-    config.custom_hooks = [hook for hook in config.get('custom_hooks') or [] if 'EMAHook' not in str(hook.get('type'))]
+    config.custom_hooks = [hook for hook in config.get('custom_hooks') or []
+                           if not re.search('EMAHook|EarlyStoppingHook', str(hook.get('type')))]
+    checkpoint = (config.get('default_hooks') or {}).get('checkpoint')
+    for key in ('save_best', 'rule') if checkpoint else ():
+        checkpoint.pop(key, None)
 
 
 def draw_into(config: 'Config', host: str | None) -> None:

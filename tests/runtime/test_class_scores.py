@@ -19,9 +19,8 @@ def _hosts():
 
 
 def changed(evaluator, classes, scope='mmdet'):
-    config = Config(dict(test_evaluator=evaluator))
-    with DefaultScope.overwrite_default_scope(scope):
-        score_classes(config, classes)
+    config = Config(dict(default_scope=scope, test_evaluator=evaluator))
+    score_classes(config, classes)
     found = config.test_evaluator
     return [(one.type, one.get('classwise')) for one in (found if isinstance(found, list) else [found])]
 
@@ -37,6 +36,12 @@ def test_coco():
     assert changed(dict(type='CocoMetric', metric=both, classwise=False), FEW) == [('CocoMetric', False)]
     assert changed([dict(type='mmkcla.CocoMetric'), dict(type='DumpResults')], FEW) == [
         ('mmkcla.CocoMetric', True), ('DumpResults', None)]
+
+
+def test_the_classes_of_a_detector(monkeypatch):
+    """The scope of the config decides, not one that an earlier run in this process left."""
+    monkeypatch.setattr(DefaultScope, '_instance_dict', {})
+    assert changed(dict(type='CocoMetric'), FEW) == [('mmkcla.CocoMetric', True)]
 
 
 def test_segmentation():
@@ -62,7 +67,10 @@ def test_a_test_writes_and_prints_them(tmp_path, capsys):
     assert main(['train', str(config), '--work-dir', str(tmp_path / 'w'), '--cfg-options',
                  'train_cfg.max_iters=1']) == 0
     capsys.readouterr()
-    assert main(['test', str(config), str(tmp_path / 'w' / 'iter_1.pth'), '--work-dir', str(tmp_path / 't')]) == 0
+    assert main(['test', str(config), str(tmp_path / 'w' / 'iter_1.pth'), '--work-dir', str(tmp_path / 't'),
+                 # what only a training uses does not stop a test
+                 '--cfg-options', 'default_hooks.checkpoint.save_best=HD95_mean', 'default_hooks.checkpoint.rule=None',
+                 "custom_hooks=[dict(type='EarlyStoppingHook',monitor='HD95_mean')]"]) == 0
     metrics = json.loads((tmp_path / 't' / 'metrics.json').read_text())
     assert {'mIoU', 'IoU.background', 'IoU.polyp', 'Dice.polyp', 'Acc.polyp'} <= metrics.keys()
     shown = capsys.readouterr().out
