@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.fx
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import UserError
 from ..utils.text import did_you_mean
-from .common import checkpointed, make_drop_path
+from .common import checkpointed, in_type_of, make_drop_path
 from .inspection import Call, Shares
 from .record import Recorded, parameters_of
 
@@ -155,7 +156,7 @@ class LayerAttention(Recorded, nn.Module):
         """``DropPath(scale · ReLU(norm(x)))``, ``(B, C, H, W)`` to the same."""
         x = self.relu(self.norm(x))
         if self.layer_scale is not None:
-            x = x * self.layer_scale[:, None, None].to(x.dtype)
+            x = x * in_type_of(self.layer_scale, x)[:, None, None]
         return self.drop_path(x)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None) -> tuple[Tensor, State]:
@@ -168,11 +169,10 @@ class LayerAttention(Recorded, nn.Module):
         Raises:
             UserError: in training, for a batch of one 1×1 map where a batch norm needs more.
         """
-        if self.training and x.numel() == x.shape[1] and any(
-                isinstance(module, _BatchNorm) and module.training for module in self.modules()):
-            raise UserError(f'a batch norm cannot train on a single 1×1 map (got {tuple(x.shape)}): use a larger '
-                            'batch, larger images, or norm_cfg=dict(type=\'GN\', …) in layer_attention')
-        if self.with_cp and self.training and torch.is_grad_enabled():
+        if self.training and any(isinstance(module, _BatchNorm) and module.training for module in self.modules()):
+            x = _more_than_one_value(x)
+        # symbolic tracing passes proxies, which cannot be checkpointed
+        if self.with_cp and self.training and torch.is_grad_enabled() and isinstance(x, Tensor):
             return checkpointed(self, self.attend, x, state, shortcut)
         return self.attend(x, state, shortcut)
 
@@ -217,6 +217,14 @@ class LayerAttention(Recorded, nn.Module):
             return UserError(f'{name} {lack}: it looks at its own map alone')
         return UserError(f'{name} does not define {method}, which this analysis calls; add it to '
                          f'{_path(type(self))} as docs/own-layer-attention.md shows')
+
+
+@torch.fx.wrap  # symbolic tracing records the check instead of taking the branch
+def _more_than_one_value(x: Tensor) -> Tensor:
+    if x.numel() == x.shape[1]:
+        raise UserError(f'a batch norm cannot train on a single 1×1 map (got {tuple(x.shape)}): use a larger '
+                        'batch, larger images, or norm_cfg=dict(type=\'GN\', …) in layer_attention')
+    return x
 
 
 def _path(kind: type) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -28,21 +29,41 @@ def is_positive(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
-def split_heads(channels: int, head_channels: int) -> int:
+class Preferred(int):
+    """A default that the user has not chosen: where it does not fit, the nearest value that does takes its place."""
+
+
+def split_heads(channels: int, head_channels: int, carry_channels: int | None = None) -> int:
     """Number of heads G of ``head_channels`` channels each.
+
+    A :class:`Preferred` width is replaced by the divisor of the channels that is nearest to it (by ratio). With
+    ``carry_channels``, G then also divides these.
 
     Raises:
         UserError: if the channels do not divide.
     """
+    if isinstance(head_channels, Preferred) and is_positive(channels):
+        common = math.gcd(channels, carry_channels or channels)
+        divisors = [heads for heads in range(1, common + 1) if common % heads == 0]
+        return min(divisors, key=lambda heads: abs(math.log(channels / heads / head_channels)))
     if not is_positive(head_channels) or channels < 1 or channels % head_channels:
         raise UserError(f'{channels} channels are not divisible by head_channels={head_channels!r}; choose a divisor '
                         f'of {channels}')
     return channels // head_channels
 
 
+# fx.wrap: these functions look at the type of a tensor, which symbolic tracing does not know; it records the call.
+
+@torch.fx.wrap
 def score_dtype(x: Tensor) -> torch.dtype:
     """The type in which scores and exponents are computed: float32, or float64 for float64 maps."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+@torch.fx.wrap
+def in_type_of(x: Tensor, like: Tensor) -> Tensor:
+    """``x`` in the type of ``like``; for parameters, whose ``to`` symbolic tracing does not see."""
+    return x.to(like.dtype)
 
 
 def global_average(x: Tensor) -> Tensor:
@@ -77,9 +98,11 @@ class ChannelConv(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """``(B, C) -> (B, C)``, in the type of ``pooled``."""
-        pad = self.kernel_size // 2
-        windows = F.pad(pooled, (pad, pad)).unfold(1, self.kernel_size, 1)
-        return (windows * self.weight.to(pooled.dtype).flatten()).sum(-1)
+        padded = F.pad(pooled, (self.kernel_size // 2, ) * 2)
+        # slices instead of unfold, which ONNX does not have
+        last = self.kernel_size - 1
+        windows = torch.stack([padded[:, i:i - last or None] for i in range(self.kernel_size)], -1)
+        return (windows * in_type_of(self.weight, pooled).flatten()).sum(-1)
 
     def extra_repr(self) -> str:
         return f'kernel_size={self.kernel_size}'
@@ -99,7 +122,7 @@ class HeadMixing(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """``(B, G) -> (B, G)``."""
-        return (scores[:, None, :] * self.weight.to(scores.dtype)).sum(-1)
+        return (scores[:, None, :] * in_type_of(self.weight, scores)).sum(-1)
 
 
 def depthwise_value(channels: int) -> nn.Conv2d:

@@ -5,14 +5,29 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
+import torch.fx
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import LayerAttention, State
 from .cache import Cache
-from .common import depthwise_value, global_average
+from .common import Preferred, depthwise_value, global_average
 from .inspection import Call
 from .mrla import MRLABase, MRLALight
+
+
+@torch.fx.wrap  # symbolic tracing does not record a context
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        return F.linear(x.to(weight.dtype), weight, bias)
+
+
+class FullLinear(nn.Linear):
+    """A linear layer in the type of its weight, also under autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _linear(x, self.weight, self.bias)
 
 
 class DynamicSharingUnit(nn.Module):
@@ -31,18 +46,17 @@ class DynamicSharingUnit(nn.Module):
 
     def __init__(self, channels: int, reduction: int) -> None:
         super().__init__()
+        if isinstance(reduction, Preferred):
+            reduction = min(reduction, channels)
         if not 1 <= reduction <= channels:
             raise UserError(f'reduction={reduction} does not fit {channels} channels; choose from 1 to {channels}')
         self.input, self.hidden = (nn.Sequential(
-            nn.Linear(channels, channels // reduction), nn.ReLU(), nn.Linear(channels // reduction, 3 * channels))
+            FullLinear(channels, channels // reduction), nn.ReLU(), FullLinear(channels // reduction, 3 * channels))
             for _ in range(2))
 
     def forward(self, pooled: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """All ``(B, C)``; returns the new hidden state and cell."""
-        first: Any = self.input[0]  # the nn.Linear
-        dtype = first.weight.dtype
-        with torch.autocast(pooled.device.type, enabled=False):
-            gates = self.input(pooled.to(dtype)) + self.hidden(hidden.to(dtype))
+        gates = self.input(pooled) + self.hidden(hidden)
         i, f, g = gates.to(cell.dtype).chunk(3, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         return cell.sigmoid(), cell
@@ -75,13 +89,13 @@ class DLABaseState(NamedTuple):
 class _SharesUnit(LayerAttention):
     """Base of methods in which all layers of a stage share modules, owned by its first layer."""
 
-    cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=16, reduction=4)
-    owner: tuple[_SharesUnit]
+    cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=Preferred(16), reduction=Preferred(4))
+    owner: tuple[_SharesUnit] | None = None  # None: this layer itself
     unit: DynamicSharingUnit  # the owner's
 
     @classmethod
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
-                    reduction: int = 16, **options: Any) -> nn.ModuleList:
+                    reduction: int = Preferred(16), **options: Any) -> nn.ModuleList:
         """Build a stage's layers; see :meth:`LayerAttention.build_stage`.
 
         ``reduction`` is the DSU's: 4 for CIFAR, 16 for ImageNet, 20 for detection.
@@ -90,9 +104,7 @@ class _SharesUnit(LayerAttention):
         layers = cast('Sequence[_SharesUnit]', stage)
         for name, module in cls.shared_modules(channels, reduction).items():
             layers[0].add_module(name, module)
-        for layer in layers:
-            layer.owner = (layers[0], )  # in a tuple it is not registered, and not in the state dict a second time
-        return stage
+        return _SharingStage(stage)
 
     @staticmethod
     def shared_modules(channels: int, reduction: int) -> dict[str, nn.Module]:
@@ -110,7 +122,33 @@ class _SharesUnit(LayerAttention):
             hidden = cell = torch.zeros_like(pooled)
         else:
             hidden, cell = self.unpack_unit(state)
-        return UnitState(*self.owner[0].unit(pooled, hidden, cell))
+        return UnitState(*self.sharing.unit(pooled, hidden, cell))
+
+    @property
+    def sharing(self) -> Any:
+        """The layer of the stage that owns the shared modules."""
+        return self if self.owner is None else self.owner[0]
+
+
+class _SharingStage(nn.ModuleList):
+    """A stage whose layers know the first one, which owns what they share.
+
+    ``nn.parallel.replicate`` sets the copies of the layers one by one; they then share the modules of their own copy.
+    """
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__(layers)
+        for name, layer in self._modules.items():
+            self._link(name, layer)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self._link(name, value)
+
+    def _link(self, name: str, layer: Any) -> None:
+        if name != '0' and isinstance(layer, _SharesUnit):
+            # in a tuple it is not registered, and not in the state dict a second time
+            layer.owner = (cast('_SharesUnit', self._modules['0']), )
 
 
 class DLALight(_SharesUnit, MRLALight):
@@ -127,7 +165,7 @@ class DLALight(_SharesUnit, MRLALight):
         kwargs: of :class:`MRLALight`; ``reduction`` of :meth:`build_stage`.
     """
 
-    owner: tuple[DLALight]
+    owner: tuple[DLALight] | None
     excite: nn.Conv2d  # the owner's
 
     @staticmethod
@@ -140,7 +178,7 @@ class DLALight(_SharesUnit, MRLALight):
         assert shortcut is not None
         pooled = global_average(x)
         after = self.step(pooled, state)
-        owner = self.owner[0]
+        owner = self.sharing
         fresh, _ = owner.unit(global_average(shortcut), *after)
         past = shortcut * fresh[:, :, None, None].to(shortcut.dtype) + owner.excite(shortcut)
         return self.retrieve(x, pooled, past), tuple(after)
@@ -149,7 +187,7 @@ class DLALight(_SharesUnit, MRLALight):
         """λ (u + Σe), ``(B, C)``: what λ S' makes of a shift that is constant over the map, u held still, away from
         borders."""
         assert call.shortcut is not None
-        owner = self.owner[0]
+        owner = self.sharing
         fresh, _ = owner.unit(global_average(call.shortcut), *self.unpack_unit(call.new_state))
         return self.past * (fresh + owner.excite.weight.sum((1, 2, 3)))
 
@@ -169,7 +207,7 @@ class DLABase(_SharesUnit, MRLABase):
         """``state`` is a :class:`DLABaseState`, packed."""
         pooled = global_average(x)
         after = self.step(pooled, state)
-        unit = self.owner[0].unit
+        unit = self.sharing.unit
         cache = Cache() if self.opens_stage or state is None else self.unpack_cache(state)
         keys = tuple(key * unit(key, *after)[0] for key in cache.vectors)
         values = tuple(value * unit(global_average(value), *after)[0][:, :, None, None].to(value.dtype)

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from .base import LayerAttention, State
-from .common import ChannelConv, HeadMixing, depthwise_value, global_average, per_channel, split_heads
+from .common import (
+    ChannelConv,
+    HeadMixing,
+    Preferred,
+    depthwise_value,
+    global_average,
+    in_type_of,
+    per_channel,
+    split_heads,
+)
 from .inspection import CARRY, Call, Shares, own_keys
 
 TEMPERATURE_MODES = ('fixed', 'learnable', 'dynamic')
@@ -57,7 +66,8 @@ class KCLA(LayerAttention):
 
     Args:
         channels: C of the maps.
-        head_channels: channels d of a head: 64 for ImageNet and detection, 16 for CIFAR and medical segmentation.
+        head_channels: channels d of a head: 64 for ImageNet and detection, 16 for CIFAR and medical segmentation. If it
+            is not set and 64 does not divide the channels: the nearest divisor.
         carry_channels: channels of the previous stage; None: there is none, and no carry is built.
         carry_stride: the stage's true stride (1 in a dilated stage).
         temperature: ``'fixed'`` (a buffer), ``'learnable'`` (log P is a parameter started at the fixed sequence) or
@@ -80,23 +90,24 @@ class KCLA(LayerAttention):
         UserError: for channels that head_channels does not divide, and unknown modes.
     """
 
-    cifar_options = dict(head_channels=16)
+    cifar_options = dict(head_channels=Preferred(16))
     not_recorded = frozenset({'temperature_range'})  # the start of weights
 
-    def __init__(self, channels: int, head_channels: int = 64, carry_channels: int | None = None, carry_stride: int = 2,
-                 temperature: str = 'fixed', temperature_range: tuple[float, float] = (0.7, 1 / 0.7),
+    def __init__(self, channels: int, head_channels: int = Preferred(64), carry_channels: int | None = None,
+                 carry_stride: int = 2, temperature: str = 'fixed',
+                 temperature_range: tuple[float, float] = (0.7, 1 / 0.7),
                  dynamic_value: bool = True, head_mixing: bool = True, relu: bool = True, gate_key: str = 'current',
                  scale_by_width: bool = False, carry_bias: bool = False, share_carry_key: bool = False,
                  **options: Any) -> None:
         super().__init__(**options)
         self.channels = channels
-        self.head_channels = head_channels
-        self.num_heads = split_heads(channels, head_channels)
+        self.num_heads = split_heads(channels, head_channels, carry_channels)
+        self.head_channels = channels // self.num_heads
         self.temperature = _one_of('temperature', temperature, TEMPERATURE_MODES)
         self.temperature_range = _positive_range(temperature_range)
         self.dynamic_value = dynamic_value
         self.gate_key = _one_of('gate_key', gate_key, GATE_KEYS)
-        self.norm_scale = head_channels ** -0.5 if scale_by_width else 1.
+        self.norm_scale = self.head_channels ** -0.5 if scale_by_width else 1.
 
         self.carry: Carry | None = None
         if carry_channels is not None:
@@ -125,6 +136,9 @@ class KCLA(LayerAttention):
         carries: dict[int, dict[str, Any]] = {i: dict(carry_channels=channels, carry_stride=1) for i in carry_blocks}
         if carry_channels is not None:
             carries[0] = dict(carry_channels=carry_channels, carry_stride=carry_stride)
+        head_channels = options.setdefault('head_channels', cls.options()['head_channels'])
+        if isinstance(head_channels, Preferred):  # one width for the stage: its first layer must fit the carry, too
+            options['head_channels'] = channels // split_heads(channels, head_channels, carry_channels)
         layers = [cls(channels, **carries.get(i, {}), **options) for i in range(depth)]
         layers[0].opens_stage = True
         return nn.ModuleList(layers)
@@ -154,17 +168,17 @@ class KCLA(LayerAttention):
 
     def _log_temperature(self, score: Tensor) -> Tensor:
         """log P of each head, ``(G,)``, or ``(B, G)`` where it depends on ``score``."""
-        log_temperature = self.log_temperature.to(score.dtype)
+        log_temperature = in_type_of(self.log_temperature, score)
         if self.shift is None:
             return log_temperature
-        slope, offset = self.shift.to(score.dtype)
+        slope, offset = in_type_of(self.shift, score)
         return log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
 
     def _carried(self, carry: Carry, before: KCLAState) -> KCLAState:
         """Carry the mean of the previous stage as the first token of this stage."""
         mean, key = carry(before.mean, self.key)
         key = self._heads(key)
-        return KCLAState(mean, self._weight(key, self.log_temperature.to(key.dtype)), key.flatten(1))
+        return KCLAState(mean, self._weight(key, in_type_of(self.log_temperature, key)), key.flatten(1))
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is a :class:`KCLAState`, packed."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .base import LayerAttention, State
-from .common import ChannelConv, depthwise_value, global_average, split_heads
+from .common import ChannelConv, Preferred, depthwise_value, global_average, split_heads
 from .inspection import Call, Shares, heads, own_keys
 
 SMALLEST = 1e-30  # of the normaliser: φ of very negative numbers underflows
@@ -33,16 +33,17 @@ class LinearLayerAttention(LayerAttention):
 
     Args:
         channels: C of the maps.
-        head_channels: channels d of a head.
+        head_channels: channels d of a head; if not set and the default does not
+            divide the channels: the nearest divisor.
         options: of :class:`LayerAttention`.
     """
 
-    cifar_options = dict(head_channels=16)
+    cifar_options = dict(head_channels=Preferred(16))
 
-    def __init__(self, channels: int, head_channels: int = 16, **options: Any) -> None:
+    def __init__(self, channels: int, head_channels: int = Preferred(16), **options: Any) -> None:
         super().__init__(**options)
-        self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
+        self.head_channels = channels // self.num_heads
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)

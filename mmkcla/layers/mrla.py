@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .base import LayerAttention, State
 from .cache import Cache
-from .common import ChannelConv, depthwise_value, global_average, per_channel, split_heads
+from .common import ChannelConv, Preferred, depthwise_value, global_average, in_type_of, per_channel, split_heads
 from .inspection import Call, Shares, heads, own_keys
 from .softmax import mix, softmax_shares
 
@@ -25,16 +25,17 @@ class MRLABase(LayerAttention):
 
     Args:
         channels: C of the maps.
-        head_channels: channels d of a head: 32 for ImageNet, 16 for CIFAR.
+        head_channels: channels d of a head: 32 for ImageNet, 16 for CIFAR; if not set and the default does not
+            divide the channels: the nearest divisor.
         options: of :class:`LayerAttention`.
     """
 
-    cifar_options = dict(head_channels=16)
+    cifar_options = dict(head_channels=Preferred(16))
 
-    def __init__(self, channels: int, head_channels: int = 32, **options: Any) -> None:
+    def __init__(self, channels: int, head_channels: int = Preferred(32), **options: Any) -> None:
         super().__init__(**options)
-        self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
+        self.head_channels = channels // self.num_heads
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
@@ -79,17 +80,18 @@ class MRLALight(LayerAttention):
 
     Args:
         channels: C of the maps.
-        head_channels: channels d of a head: 32 for ImageNet, 16 in KCLA's CIFAR experiments.
+        head_channels: channels d of a head: 32 for ImageNet, 16 in KCLA's CIFAR experiments; if not set and the default
+            does not divide the channels: the nearest divisor.
         options: of :class:`LayerAttention`.
     """
 
     needs_shortcut = True
-    cifar_options = dict(head_channels=16)
+    cifar_options = dict(head_channels=Preferred(16))
 
-    def __init__(self, channels: int, head_channels: int = 32, **options: Any) -> None:
+    def __init__(self, channels: int, head_channels: int = Preferred(32), **options: Any) -> None:
         super().__init__(**options)
-        self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
+        self.head_channels = channels // self.num_heads
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)
         self.value = depthwise_value(channels)
@@ -112,7 +114,7 @@ class MRLALight(LayerAttention):
         gate = self._gate(self.query(pooled), self.key(pooled))
         value = self.value(x)
         value = value * per_channel(gate, self.head_channels, value.dtype)
-        return self.output(value + past * self.past[:, None, None].to(past.dtype))
+        return self.output(value + past * in_type_of(self.past, past)[:, None, None])
 
     def _gate(self, query: Tensor, key: Tensor) -> Tensor:
         """σ(⟨Q, K⟩/√d): ``(B, C)`` to ``(B, G)``."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .base import LayerAttention, State
 from .cache import Cache
-from .common import ChannelConv, depthwise_value, global_average, per_channel, split_heads
+from .common import ChannelConv, Preferred, depthwise_value, global_average, per_channel, split_heads
 from .inspection import Call, Shares, heads
 
 
@@ -24,18 +24,20 @@ class SoftmaxLayerAttention(LayerAttention):
 
     Args:
         channels: C of the maps.
-        head_channels: channels d of a head.
+        head_channels: channels d of a head; if not set and the default does not
+            divide the channels: the nearest divisor.
         literal: apply f_V to every map, as written; the same result at quadratic cost.
         options: of :class:`LayerAttention`.
     """
 
-    cifar_options = dict(head_channels=16)
+    cifar_options = dict(head_channels=Preferred(16))
     not_recorded = frozenset({'literal'})  # the same result
 
-    def __init__(self, channels: int, head_channels: int = 16, literal: bool = False, **options: Any) -> None:
+    def __init__(self, channels: int, head_channels: int = Preferred(16), literal: bool = False,
+                 **options: Any) -> None:
         super().__init__(**options)
-        self.head_channels = head_channels
         self.num_heads = split_heads(channels, head_channels)
+        self.head_channels = channels // self.num_heads
         self.literal = literal
         self.query = ChannelConv(channels)
         self.key = ChannelConv(channels)

@@ -1,14 +1,15 @@
 """Common base of the attentions over the positions of one map: projections, heads, reprojection."""
 from __future__ import annotations
 
-import torch
+import torch.fx
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .common import is_positive
+from .common import is_positive, score_dtype
 from .record import Recorded
 
 NORMALIZATIONS = ('softmax', 'scaling')
+torch.fx.wrap('score_dtype')
 
 
 class SpatialAttention(Recorded, nn.Module):
@@ -91,9 +92,7 @@ class SpatialAttention(Recorded, nn.Module):
         Raises:
             UserError: for a map of other channels.
         """
-        if x.shape[1] != self.in_channels:
-            raise UserError(f'{type(self).__name__} expects maps with {self.in_channels} channels, got {x.shape[1]}; '
-                            'set in_channels')
+        x = _with_channels(x, self.in_channels, type(self).__name__)
         keys, queries, values = (projection(x).flatten(2).unflatten(1, (self.num_heads, -1))
                                  for projection in (self.keys, self.queries, self.values))
         mixed = self.mix(keys, queries, values).flatten(1, 2).unflatten(2, x.shape[2:])
@@ -104,6 +103,13 @@ class SpatialAttention(Recorded, nn.Module):
         return f'num_heads={self.num_heads}, normalization={self.normalization!r}, residual={self.residual}'
 
 
+@torch.fx.wrap  # symbolic tracing records the check instead of taking the branch
+def _with_channels(x: Tensor, channels: int, name: str) -> Tensor:
+    if x.shape[1] != channels:
+        raise UserError(f'{name} expects maps with {channels} channels, got {x.shape[1]}; set in_channels')
+    return x
+
+
 def softmax(x: Tensor, dim: int) -> Tensor:
     """Softmax computed in float32 for half-precision maps; the result has the type of ``x``."""
-    return x.softmax(dim, dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+    return x.softmax(dim, dtype=score_dtype(x)).to(x.dtype)

@@ -183,7 +183,7 @@ def test_dla_light_decay_is_the_jacobian_of_a_constant_shift() -> None:
     stage, = stages_of(build(DLALight, reduction=2), batch=1, size=12)
     layers, maps = [call.layer for call in stage.calls], [call.x for call in stage.calls]
     found = stage.shares(3)
-    fresh = [layer.owner[0].unit(global_average(call.shortcut), *call.new_state)[0][:, :, None, None]
+    fresh = [layer.sharing.unit(global_average(call.shortcut), *call.new_state)[0][:, :, None, None]
              for layer, call in zip(layers, stage.calls, strict=True)]
     shift = torch.zeros(3, CHANNELS, 1, 1, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(
@@ -196,7 +196,7 @@ def _last_output(layers, maps, stage, shift, fresh=None):
     """O of the last layer at an inner pixel, O_i moved by ``shift[i]``; the blocks' outputs stay as they are."""
     past = stage.calls[0].shortcut
     for i, (layer, x) in enumerate(zip(layers, maps, strict=True)):
-        refreshed = past if fresh is None else past * fresh[i] + layer.owner[0].excite(past)
+        refreshed = past if fresh is None else past * fresh[i] + layer.sharing.excite(past)
         product = (layer.query(global_average(x)) * layer.key(global_average(x))).unflatten(1, (2, WIDTH)).sum(-1)
         weight = per_channel((product / math.sqrt(WIDTH)).sigmoid(), WIDTH, x.dtype)
         out = weight * layer.value(x) + refreshed * layer.past[:, None, None]

@@ -192,7 +192,8 @@ def test_half_precision_and_compile():
     (lambda: EfficientAttentionNeck(16, 4, attention=dict(type='x')), 'unknown; choose one of: EfficientAttention, '),
     (lambda: LayerAttentionNeck(16, direction='up'), "direction='up' is unknown; choose one of: coarse_to_fine, "),
     (lambda: LayerAttentionNeck(16, carry='add'), "carry='add' is unknown; choose one of: keep, token"),
-    (lambda: LayerAttentionNeck(16), '16 channels are not divisible by head_channels=64'),
+    (lambda: LayerAttentionNeck(16, layer_attention=dict(head_channels=64)),
+     '16 channels are not divisible by head_channels=64'),
     (lambda: LayerAttentionNeck(16, 2, dict(type='MRLABase', head_channels=8), carry='token'),
      "carry='token' needs a method with a carry between stages"),
     (lambda: LayerAttentionNeck(16, 2, dict(type='KCLA', heads=8)), "KCLA does not take 'heads'"),
@@ -207,7 +208,8 @@ def test_half_precision_and_compile():
     (lambda: EfficientAttentionNeck(16, 4)(levels()[:2]), 'EfficientAttentionNeck was built for 4 levels'),
     (lambda: KCLAFPN([8, 16], 64, 2)(levels()[:1]), 'but the backbone returns 1 maps; check its out_indices'),
     (lambda: KCLAFPN([8], 64, 1), 'needs at least two levels, got 1'),
-    (lambda: KCLAFPN([8, 16], 60, 2), '60 channels are not divisible by head_channels=64'),
+    (lambda: KCLAFPN([8, 16], 60, 2, layer_attention=dict(head_channels=64)),
+     '60 channels are not divisible by head_channels=64'),
 ])
 def test_invalid_values_are_reported(make, message):
     with pytest.raises(UserError, match=message):

@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
@@ -23,21 +21,17 @@ from ...weights.addresses import fetch_checkpoint
 from ...weights.matching import load_matching
 from ...weights.method_record import Difference, differences, require_same_method
 from ...weights.reading import weights_below
+from ..head_widths import log_head_widths
 from ..norms import build_norm, check_norm_cfg
+from . import host_resnets
+from .host_resnets import run_block
 
 ATTENTION_PREFIX = 'layer_attentions.'
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    class HostBlock(nn.Module):
-        """Common interface of the residual blocks in OpenMMLab; basic blocks have no ``conv3``."""
-
-        conv1: nn.Conv2d
-        conv2: nn.Conv2d
-        conv3: nn.Conv2d
-        downsample: _ShortcutKeeper | None  # nn.Sequential in the base class
-        with_cp: bool
+    from .host_resnets import HostBlock
 
     class HostResNet(nn.Module):
         """Common interface of the OpenMMLab ResNets, as far as the mixin uses it."""
@@ -47,7 +41,8 @@ if TYPE_CHECKING:
         norm1: nn.Module
         relu: nn.Module
         maxpool: nn.Module
-        stem: nn.Module
+        output_img: bool  # DetectoRS only
+        pretrained: Any  # DetectoRS only
         stem_channels: int
         deep_stem: bool
         depth: int
@@ -64,6 +59,8 @@ if TYPE_CHECKING:
         with_cp: bool
 
         def _freeze_stages(self) -> None: ...
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]: ...
+        def rfp_forward(self, x: Tensor, rfp_feats: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
         def init_weights(self) -> None: ...
         def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]: ...
 else:
@@ -75,8 +72,8 @@ class LayerAttentionMixin(HostResNet):
 
     The trunk keeps its parameter names. The attentions are added as ``layer_attentions.<stage>.<block>``. After every
     block, ``x = block(x); r, state = attention(x, state, shortcut); x = x + r``. Supports the ResNets of mmdet, mmseg
-    and mmpretrain and their variants with the same structure (``res_layers``, a stem, blocks with ``conv2``/``conv3``
-    and ``downsample``). Deformable convolutions inside the blocks are left to the base class.
+    and mmpretrain and their variants; ``docs/host-backbones.md`` lists them. Deformable convolutions and plugins inside
+    the blocks are left to the base class.
 
     Args:
         args: passed to the base class.
@@ -89,26 +86,31 @@ class LayerAttentionMixin(HostResNet):
         kwargs: passed to the base class.
 
     Raises:
-        UserError: for an unknown type, or options that do not fit the number of channels.
+        UserError: for an unknown type, options that do not fit the number of channels, or a base class to which no
+            layer attention can be added.
     """
 
     def __init__(self, *args: Any, layer_attention: dict | None = None, attention_norm_eval: bool | None = None,
                  **kwargs: Any) -> None:
+        if layer_attention is not None:
+            host_resnets.check_host(cast(nn.Module, self), LayerAttentionMixin)
         super().__init__(*args, **kwargs)
         self.attention_norm_eval = attention_norm_eval
         self._attention_loaded = False
         self._weights_loaded = False
         self._warned = False
-        self._take_over_checkpointing()
+        # without attention, the base class's own forward is as good, and right for every class
+        self._runs_stages = layer_attention is not None or (
+            self.with_cp and host_resnets.knows_forward(cast(nn.Module, self), LayerAttentionMixin))
+        if self._runs_stages:
+            self._take_over_checkpointing()
         self.layer_attentions: Sequence[Sequence[LayerAttention]] | None = None  # an nn.ModuleList of such
         if layer_attention is not None:
             if not isinstance(layer_attention, Mapping):
                 raise UserError(f'layer_attention={layer_attention!r} must be a dict, for example dict(type=\'KCLA\')')
             self.layer_attentions = self._build_layer_attentions(dict(layer_attention))
             if self.layer_attentions[0][0].needs_shortcut:
-                for block in self._blocks():
-                    if block.downsample is not None:
-                        block.downsample = _ShortcutKeeper(*block.downsample)
+                host_resnets.keep_shortcuts(self._blocks())
         # the base class froze its stages before the attentions existed
         self._freeze_stages()
 
@@ -133,7 +135,7 @@ class LayerAttentionMixin(HostResNet):
         stages = nn.ModuleList()
         carry: int | None = None
         for i, blocks in enumerate(self._stages()):
-            channels = _out_channels(blocks[-1])
+            channels = host_resnets.out_channels(blocks[-1])
             try:
                 stages.append(method.build_stage(channels, len(blocks), carry_channels=carry,
                                                  carry_stride=self.strides[i], **options))
@@ -143,21 +145,30 @@ class LayerAttentionMixin(HostResNet):
                     raise
                 raise method.unknown_option(unknown.strip("'")) from error
             carry = channels
+        log_head_widths(type(self).__name__, method, options, chain.from_iterable(cast('Any', stages)))
         return cast('Sequence[Sequence[LayerAttention]]', stages)
 
     # Output specification ----------------------------------------------------------------------------------------
 
-    stem_stride = 4
+    @property
+    def stem_stride(self) -> int:
+        """Stride of the first stage's input with respect to the image, in pixels."""
+        return host_resnets.stem_stride(cast(nn.Module, self))
 
     @property
     def out_channels(self) -> tuple[int, ...]:
         """Number of channels of each output."""
-        return tuple(_out_channels(self._stages()[i][-1]) for i in self._out_stages())
+        image = (host_resnets.image_channels(cast(nn.Module, self)), ) if self._returns_image() else ()
+        return image + tuple(host_resnets.out_channels(self._stages()[i][-1]) for i in self._out_stages())
 
     @property
     def out_strides(self) -> tuple[int, ...]:
         """Stride of each output with respect to the input, in pixels."""
-        return tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self._out_stages())
+        image = (1, ) if self._returns_image() else ()
+        return image + tuple(self.stem_stride * math.prod(self.strides[:i + 1]) for i in self._out_stages())
+
+    def _returns_image(self) -> bool:
+        return getattr(self, 'output_img', False)
 
     def _out_stages(self) -> list[int]:
         """Output stages, always from fine to coarse, whatever the order of ``out_indices``."""
@@ -167,28 +178,43 @@ class LayerAttentionMixin(HostResNet):
 
     def stem_map(self, x: Tensor) -> Tensor:
         """Compute the stem's map before the max-pool: ``(B, 3, H, W) -> (B, C, H/2, W/2)``."""
-        return self.stem(x) if self.deep_stem else self.relu(self.norm1(self.conv1(x)))
+        for part in host_resnets.stem_parts(cast(nn.Module, self)):
+            x = part(x)
+        return x
 
     def forward_stem(self, x: Tensor) -> Tensor:
-        """Compute the input of the first stage: ``(B, 3, H, W) -> (B, C, H/4, W/4)``."""
-        return self.maxpool(self.stem_map(x))
+        """Compute the input of the first stage: ``(B, 3, H, W) -> (B, C, H/4, W/4)``; with the stride of the stem."""
+        x = self.stem_map(x)
+        return self.maxpool(x) if hasattr(self, 'maxpool') else x  # RegNet and ResNet_CIFAR have none
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Compute the maps of ``out_indices`` from an image ``(B, 3, H, W)``. Always returns a tuple."""
-        return self.forward_stages(self.forward_stem(x))
+        """Compute the maps of ``out_indices`` from an image ``(B, 3, H, W)``. Always returns a tuple; with DetectoRS's
+        ``output_img`` the image is its first entry."""
+        if not self._runs_stages:
+            return super().forward(x)
+        outs = self.forward_stages(self.forward_stem(x))
+        return (x, *outs) if self._returns_image() else outs
 
-    def forward_stages(self, x: Tensor) -> tuple[Tensor, ...]:
+    def rfp_forward(self, x: Tensor, rfp_feats: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The forward of DetectoRS's recursive pyramid: ``rfp_feats`` holds the map fed back to each stage."""
+        if not self._runs_stages:
+            return super().rfp_forward(x, rfp_feats)
+        return self.forward_stages(self.forward_stem(x), rfp_feats)
+
+    def forward_stages(self, x: Tensor, rfp_feats: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]:
         """Compute the outputs from the input of the first stage."""
         outs: list[Tensor] = []
         state: State | None = None
         for i, blocks in enumerate(self._stages()):
             attentions: Sequence[LayerAttention | None] = (
                 [None] * len(blocks) if self.layer_attentions is None else self.layer_attentions[i])
+            feedback = {} if rfp_feats is None else dict(rfp_feat=rfp_feats[i] if i else None)
             for block, attention in zip(blocks, attentions, strict=True):
-                if self.with_cp and x.requires_grad:
-                    x, shortcut = checkpointed(block, _run_block, block, x, attention)
+                # symbolic tracing passes proxies, which cannot be checkpointed
+                if self.with_cp and isinstance(x, Tensor) and x.requires_grad:
+                    x, shortcut = checkpointed(block, run_block, block, x, attention, feedback)
                 else:
-                    x, shortcut = _run_block(block, x, attention)
+                    x, shortcut = run_block(block, x, attention, feedback)
                 if attention is not None:
                     retrieved, state = attention(x, state, shortcut)
                     x = x + retrieved
@@ -239,8 +265,8 @@ class LayerAttentionMixin(HostResNet):
         """Initialise the trunk and the attentions by their own rules, then load ``Pretrained`` weights.
 
         Raises:
-            UserError: if the pretrained weights lack part of the trunk. Missing attention entries are allowed and
-                logged.
+            UserError: if the pretrained weights lack part of the trunk. Missing attention entries, and modules that
+                this class adds to its blocks and the checkpoint has in none (``se_layer``), are allowed and logged.
         """
         if self.is_init:
             BaseModule.init_weights(self)  # warns about the second call; mmpretrain's own would zero weights again
@@ -248,8 +274,14 @@ class LayerAttentionMixin(HostResNet):
         cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg] if self.init_cfg else []
         pretrained = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit)]
         given, self.init_cfg = self.init_cfg, [cfg for cfg in cfgs if cfg not in pretrained]
+        path = getattr(self, 'pretrained', None)  # DetectoRS loads it by itself, before the attentions are initialised
+        if isinstance(path, str):
+            pretrained.append(dict(checkpoint=path))
+            self.pretrained = None
         super().init_weights()
         self.init_cfg = given
+        if isinstance(path, str):
+            self.pretrained = path
         for attentions in self.layer_attentions or []:
             for attention in attentions:
                 attention.reset_parameters()
@@ -269,7 +301,8 @@ class LayerAttentionMixin(HostResNet):
         trunk = [name for name in report.missing if not name.startswith(ATTENTION_PREFIX)]
         heads = [name for name in report.unexpected if name.startswith(('fc.', 'head.', 'neck.'))]
         report.unexpected = [name for name in report.unexpected if name not in heads]
-        if trunk or report.mismatched:
+        added = [] if report.unexpected else host_resnets.added_to_blocks(trunk, self._trunk_names())
+        if (trunk and not added) or report.mismatched:
             report.missing = trunk
             raise UserError(f'{checkpoint} does not fit {type(self).__name__}-{self.depth}: {report.summary()}')
         own = sum(name.startswith(ATTENTION_PREFIX) for name in self.state_dict())
@@ -278,9 +311,12 @@ class LayerAttentionMixin(HostResNet):
         if attention:
             message += (f', {len(attention)} layer-attention entries are missing and keep their initial values'
                         + ('' if self._starts_plain() else ' (layer_scale_init=0. would start from the plain network)'))
+        if trunk:
+            message += (f', {len(trunk)} entries of the blocks ({", ".join(added)}) are missing and keep their '
+                        'initial values')
         if report.unexpected:
             message += f', {len(report.unexpected)} not used ({", ".join(report.unexpected[:3])})'
-        print_log(message, logger='current')
+        print_log(message, logger='current', level=30 if trunk else 20)
         self._warn_of_frozen_start(bool(attention))
 
     def _check_methods(self, checkpoint: str, found: list[Difference]) -> None:
@@ -288,6 +324,9 @@ class LayerAttentionMixin(HostResNet):
         for _, option, saved, here in found[:1]:
             print_log(f'{checkpoint} was made with {option}={saved!r}; the config has {option}={here!r}, so the layer '
                       'attentions do not start where they ended', logger='current', level=30)
+
+    def _trunk_names(self) -> list[str]:
+        return [name for name in self.state_dict() if not name.startswith(ATTENTION_PREFIX)]
 
     def _pretrained_names(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Map pretrained weights to the names of this network. Override for trunks with other names."""
@@ -320,43 +359,3 @@ class LayerAttentionMixin(HostResNet):
             stage, rest = param_name.removeprefix(start).split('.', 1)
             param_name = f'{prefix}layer{int(stage) + 1}.{rest}'
         return super().get_layer_depth(param_name, prefix)
-
-
-class _ShortcutKeeper(nn.Sequential):
-    """A block's downsample that keeps its output for the attention, thread by thread. Parameter names are unchanged."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.traced: Tensor | None = None  # a compiler follows an attribute, and uses one thread
-        self.kept: dict[int, Tensor] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = super().forward(x)
-        if torch.compiler.is_compiling():
-            self.traced = out
-        else:
-            self.kept[threading.get_ident()] = out
-        return out
-
-    def take(self) -> Tensor | None:
-        if torch.compiler.is_compiling():
-            kept, self.traced = self.traced, None
-            return kept
-        return self.kept.pop(threading.get_ident(), None)
-
-
-def _run_block(block: HostBlock, x: Tensor, attention: LayerAttention | None) -> tuple[Tensor, Tensor | None]:
-    """Return the block's output and, for methods that need it, its identity branch after the downsample."""
-    if attention is None or not attention.needs_shortcut:
-        return block(x), None
-    if block.downsample is None:
-        return block(x), x
-    try:
-        out = block(x)
-    finally:  # an exception stops a recomputation early; a tensor still kept would make deepcopy fail
-        shortcut = block.downsample.take()
-    return out, shortcut
-
-
-def _out_channels(block: HostBlock) -> int:
-    return (block.conv3 if hasattr(block, 'conv3') else block.conv2).out_channels

@@ -110,11 +110,6 @@ class LayerAttentionResNet(LayerAttentionMixin, ResNet):
         return super().make_res_layer(**kwargs)
 
     @property
-    def stem_stride(self) -> int:  # type: ignore[override]  # a plain number in the mixin
-        """Stride of the first stage's input with respect to the image, in pixels."""
-        return 1 if self.small_stem else 4
-
-    @property
     def out_channels(self) -> tuple[int, ...]:
         """Number of channels of each output."""
         return ((self.stem_channels,) if self.stem_out else ()) + super().out_channels

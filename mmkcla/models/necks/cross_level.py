@@ -13,6 +13,7 @@ from ...layers import LayerAttention, layer_attention_class
 from ...layers.base import State
 from ...layers.record import Recorded
 from ...utils.text import unknown_keyword
+from ..head_widths import log_head_widths
 from ..norms import build_norm, check_norm_cfg
 
 CARRIES = ('keep', 'token')
@@ -71,6 +72,7 @@ class CrossLevelAttention(Recorded, nn.Module):
         if carry == 'token' and getattr(layers[1], 'carry', None) is None:
             raise UserError(f'carry=\'token\' needs a method with a carry between stages (KCLA); {method.__name__} has '
                             'none; use carry=\'keep\'')
+        log_head_widths('layer attention across levels', method, options, cast('Any', layers))
         self.layers = cast('Sequence[LayerAttention]', layers)  # an nn.ModuleList
         self.shrinks = shrinks
         self.carry = carry
