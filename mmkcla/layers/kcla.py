@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UserError
@@ -203,7 +204,7 @@ class KCLA(LayerAttention):
         if before is None:
             mean, log_z = token, weight
         else:
-            log_z = torch.logaddexp(before.log_z, weight)
+            log_z = _logaddexp(before.log_z, weight)
             # lerp rounds once in half precision, and keeps no x - mean for the backward pass
             share = per_channel((weight - log_z).exp(), self.head_channels, token.dtype)
             mean = torch.lerp(before.mean.to(token.dtype), token, share)
@@ -298,6 +299,12 @@ class Carry(nn.Module):
         mean = self.norm(self.conv(mean))
         key = shared_key if self.key is None else self.key
         return mean, key(global_average(mean))
+
+
+def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    if torch.onnx.is_in_onnx_export():  # the exporter without dynamo does not know it
+        return torch.maximum(a, b) + F.softplus(-(a - b).abs())
+    return torch.logaddexp(a, b)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:

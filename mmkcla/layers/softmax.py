@@ -78,6 +78,6 @@ def softmax_shares(query: Tensor, keys: list[Tensor] | tuple[Tensor, ...], head_
 def mix(maps: Sequence[Tensor], shares: Tensor, head_channels: int) -> Tensor:
     """Σ_i share_i · map_i, the shares ``(T, B, G)`` spread over their heads' channels."""
     mixed = maps[0] * per_channel(shares[0], head_channels, maps[0].dtype)
-    for earlier, share in zip(maps[1:], shares[1:], strict=True):
-        mixed = mixed + earlier * per_channel(share, head_channels, earlier.dtype)
+    for i in range(1, len(maps)):  # symbolic tracing cannot iterate over the shares
+        mixed = mixed + maps[i] * per_channel(shares[i], head_channels, maps[i].dtype)
     return mixed
