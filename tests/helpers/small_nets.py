@@ -6,7 +6,8 @@ import mmpretrain.models
 import mmseg.models
 import torch
 
-from mmkcla.models.backbones import LayerAttentionMixin
+from mmkcla.layers import layer_attention_class
+from mmkcla.models.backbones import LayerAttentionMixin, LayerAttentionResNet
 
 HOSTS = {'mmdet': mmdet.models, 'mmseg': mmseg.models, 'mmpretrain': mmpretrain.models}
 SMALL = dict(depth=50, base_channels=8, stem_channels=8, out_indices=(0, 1, 2, 3), norm_eval=False)
@@ -32,6 +33,14 @@ def randomise_(module):
             elif 'running_mean' in name or (name.endswith('.bias') and tensor.ndim == 1):
                 tensor.normal_(std=0.3)
     return module
+
+
+def two_stages(method, **options):
+    """Two stages with a layer attention, in evaluation, every parameter and statistic random."""
+    options = dict(head_channels=8) | options if 'head_channels' in layer_attention_class(method).options() else options
+    net = LayerAttentionResNet(18, stem_channels=16, base_channels=16, num_stages=2, strides=(1, 2), dilations=(1, 1),
+                               out_indices=(0, 1), layer_attention=dict(type=method, **options))
+    return randomise_(net).eval()
 
 
 def trunk(state_dict):

@@ -49,7 +49,7 @@ def check_host(net: nn.Module, mixin: type) -> None:
             raise UserError(f'layer_attention does not fit {host}: {REFUSED[kind.__name__]}')
     if not knows_forward(net, mixin):
         raise UserError(f'layer_attention does not fit {host}: it would replace the forward of {host}, which '
-                        'LayerAttentionMixin does not know; list the class with that forward before the mixin')
+                        'LayerAttentionMixin does not know; define it in the class that lists the mixin first')
 
 
 def knows_forward(net: nn.Module, mixin: type) -> bool:
