@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .common import Preferred
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -36,6 +38,8 @@ class Recorded:
         kind = type(self)
         names = [name for name in inspect.signature(kind.__init__).parameters if name != 'self']
         values = parameters_of(kind, ('__init__',), last=Recorded) | dict(zip(names, args, strict=False)) | kwargs
+        values = {name: getattr(self, name, value) if isinstance(value, Preferred) else value
+                  for name, value in values.items()}  # what took the place of a default
         unwanted = frozenset().union(*(vars(parent).get('not_recorded', ()) for parent in kind.__mro__))
         return dict(type=kind.__name__, options={name: _plain(value) for name, value in values.items()
                                                  if name not in unwanted and _is_plain(value)})

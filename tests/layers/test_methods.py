@@ -1,5 +1,6 @@
 """What every layer attention must bear, one parametrised file."""
 import copy
+import math
 
 import pytest
 import torch
@@ -257,3 +258,32 @@ def test_dsu_is_the_cell():
 def test_softmax_state_holds_the_stage():
     _, state = run(SoftmaxLayerAttention.build_stage(32, 5), [torch.randn(2, 32, 4, 4)] * 5)
     assert len(state) == 10 and state[0].shape == (2, 32) and state[1].shape == (2, 32, 4, 4)
+
+
+# Default head widths ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('channels', [1, 4, 8, 60, 97, 100])
+def test_a_default_width_gives_way(name, channels):
+    """The nearest divisor of the channels takes its place, and the record says so."""
+    layers = layer_attention_class(name).build_stage(channels, 2, norm_layer=nn.BatchNorm2d)
+    x = torch.randn(2, channels, 4, 4)
+    outs, _ = run(layers.eval(), [x, x])
+    assert all(out.shape == x.shape and out.isfinite().all() for out in outs)
+    default = layer_attention_class(name).options().get('head_channels')
+    if default is None:
+        return
+    width = layers[0].head_channels
+    assert channels % width == 0 and {layer.head_channels for layer in layers} == {width}
+    distance = {d: abs(math.log(d / default)) for d in range(1, channels + 1) if channels % d == 0}
+    assert distance[width] == min(distance.values())
+    assert layers[1].record()['options']['head_channels'] == width
+    with pytest.raises(UserError, match=f'{channels} channels are not divisible by head_channels=7'):
+        layer_attention_class(name).build_stage(channels, 2, head_channels=7, norm_layer=nn.BatchNorm2d)
+
+
+@pytest.mark.parametrize('name', ['DLABase', 'DLALight'], ids=str)
+def test_a_default_reduction_gives_way(name):
+    assert layer_attention_class(name).build_stage(8, 1)[0].unit.input[0].out_features == 1
+    assert layer_attention_class(name).build_stage(32, 1)[0].unit.input[0].out_features == 2
+    with pytest.raises(UserError, match='reduction=16 does not fit 8 channels; choose from 1 to 8'):
+        layer_attention_class(name).build_stage(8, 1, reduction=16)
