@@ -9,7 +9,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..datasets.palettes import fit_palettes
 from ..errors import UserError
 from ..runtime.checks import check_keys, check_settings
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, set_work_dir
@@ -69,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     host = prepare_hosts(config)
     check_keys(config)
     tidy_dataloaders(config, host)
+    from ..datasets.palettes import fit_palettes  # imports mmengine
     fit_palettes(config, ('test',))
     from ..runtime.class_scores import class_table, score_classes
     labels = None
