@@ -24,8 +24,11 @@ DATA_CHECKS = Registry('data check', scope='mmkcla',
 # comparisons of data sets and evaluators before a run (mmkcla.datasets.compare)
 DATA_COMPARISONS = Registry('data comparison', scope='mmkcla', locations=['mmkcla.datasets.compare'])
 # reports of mmkcla data verify (mmkcla.datasets.report): by class name of the data set; for paths, under any name
-DATA_REPORTS = Registry('data report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])
-PATH_REPORTS = Registry('path report', scope='mmkcla', locations=['mmkcla.datasets.detection.verify'])
+DATA_REPORTS = Registry('data report', scope='mmkcla',
+                        locations=['mmkcla.datasets.classification.report', 'mmkcla.datasets.detection.verify',
+                                   'mmkcla.datasets.segmentation.report'])
+PATH_REPORTS = Registry('path report', scope='mmkcla',
+                        locations=['mmkcla.datasets.detection.verify', 'mmkcla.datasets.classification.report'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',

@@ -8,7 +8,7 @@ from ...registry import DATA_CHECKS
 from ...utils.text import listed, one_line, plural
 from ..check import Dataset, check_heads, class_count, datasets_of
 from ..findings import Finding, act_on
-from ..image_files import depth_findings, file_findings, leak, read_spread
+from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread
 from ..pipelines import image_loader
 from .class_folder import ClassFolder, label_findings, read_class_folder
 
@@ -42,6 +42,17 @@ def check_class_folder(dataset: Dataset, model: dict) -> None:
         findings += compare_with_train(dataset, found)
     if any(finding.refuse for finding in findings):
         act_on(findings, dataset.where)
+    check_model(dataset, model, found)
+    act_on(findings + files_of(dataset, found, read_spread(found.images)), dataset.where)
+
+
+def check_model(dataset: Dataset, model: dict, found: ClassFolder) -> None:
+    """Check the number of classes of the heads, and ``topk`` of heads and metrics.
+
+    Raises:
+        UserError: for the first that does not fit the classes.
+    """
+    number = len(found.classes) if found.classes else _classes_of_head(model)
     if found.classes:
         train = _train_of(dataset)  # a later set may lack the last classes
         classes, where = (train[0].classes, train[1]) if train and train[0].folders and found.folders else (
@@ -49,7 +60,6 @@ def check_class_folder(dataset: Dataset, model: dict) -> None:
         number = len(classes or ())
         check_heads(model, number, f'{where} has {class_count(classes or ())}')
     _check_topk(dataset, model, number)
-    act_on(findings + files_of(dataset, found), dataset.where)
 
 
 @DATA_CHECKS.register_module(FIXED)
@@ -115,7 +125,7 @@ def compare_with_train(dataset: Dataset, found: ClassFolder) -> list[Finding]:
         return []
     train, where = first
     if train.folders and found.folders:
-        return _compare_folders(train.folders, found.folders, where, found)
+        return compare_folders(train.folders, found.folders, where, found)
     findings = []
     if train.classes and found.classes and train.classes != found.classes and (train.stated or found.stated):
         findings.append(Finding(f'the classes ({listed(found.classes)}) are not those of {where} '
@@ -127,8 +137,9 @@ def compare_with_train(dataset: Dataset, found: ClassFolder) -> list[Finding]:
     return findings
 
 
-def _compare_folders(train: tuple[str, ...], found: tuple[str, ...], where: str,
+def compare_folders(train: tuple[str, ...], found: tuple[str, ...], where: str,
                      folder: ClassFolder) -> list[Finding]:
+    """Compare the names of class folders with those of the training set at ``where``."""
     if train == found:
         return []
     missing = [name for name in train if name not in found]
@@ -161,9 +172,13 @@ def _train_of(dataset: Dataset) -> tuple[ClassFolder, str] | None:
     return None
 
 
-def files_of(dataset: Dataset, found: ClassFolder, whole: bool = False) -> list[Finding]:
-    """Read the files: damage, and images that are also in the training set."""
-    images = read_spread(found.images, whole)
+def files_of(dataset: Dataset, found: ClassFolder, images: list[ImageFile]) -> list[Finding]:
+    """Damaged files, bit depths, and images that are also in the training set.
+
+    Args:
+        dataset, found: the data set.
+        images: the files that were read.
+    """
     findings = file_findings(images, len(found.images))
     findings += depth_findings(images, image_loader(dataset.config.get('pipeline') or ()))
     train = None if dataset.split == 'train' or _drawn_from(dataset) else _train_of(dataset)

@@ -15,7 +15,7 @@ from ..image_files import ImageFile, depth_findings, file_findings, leak, read_s
 from ..pipelines import applies_orientation, image_loader, mask_loader
 from .converters.folds import names_of_fold
 from .converters.manifest import read_manifest
-from .mask_folder import inspect_pairs, label_findings, pairing_findings, size_findings
+from .mask_folder import Pair, inspect_pairs, label_findings, pairing_findings, size_findings
 from .verify import verify_once
 
 WITHOUT_VAL = 'val_dataloader=None val_evaluator=None val_cfg=None default_hooks.checkpoint.save_best=None'
@@ -117,14 +117,22 @@ def check_pairs(dataset: Dataset, model: dict) -> None:
     if found is None:
         return
     act_on(found.pairing, dataset.where)
-    classes = found.classes
+    check_model(dataset, model, found.classes)
+    act_on(look_at_pairs(dataset, model, found)[2], dataset.where)
+
+
+def check_model(dataset: Dataset, model: dict, classes: tuple[str, ...] | None) -> None:
+    """Check the number of classes of the decode and auxiliary heads.
+
+    Raises:
+        UserError: for the first that does not fit the classes.
+    """
     for name in ('decode_head', 'auxiliary_head'):
         head = model.get(name) if classes else None
         for part in head if isinstance(head, (list, tuple)) else [head]:
             if isinstance(part, dict) and str(part.get('type')) != 'STDCHead':  # its classes are edge and no edge
                 check_heads(part, len(classes or ()), f'{dataset.where} has {class_count(classes or ())}',
                             f'model.{name}')
-    act_on(pair_findings(dataset, model, found), dataset.where)
 
 
 @dataclass
@@ -136,12 +144,14 @@ class MaskFolder:
         classes: class names; None: unknown.
         reduce_zero: ``reduce_zero_label``.
         pairing: findings about missing files.
+        folder: of the images.
     """
 
     data: list[dict]
     classes: tuple[str, ...] | None
     reduce_zero: bool
     pairing: list[Finding]
+    folder: Path | None = None
 
 
 def mask_folder_of(dataset: Dataset) -> MaskFolder | None:
@@ -175,11 +185,13 @@ def mask_folder_of(dataset: Dataset) -> MaskFolder | None:
     classes = built.metainfo.get('classes')
     pairing = pairing_findings(data, folders[0], folders[1] if labelled else None, built.img_suffix,
                                built.seg_map_suffix, listed) if labelled else []
-    return MaskFolder(data, None if classes is None else tuple(classes), bool(built.reduce_zero_label), pairing)
+    return MaskFolder(data, None if classes is None else tuple(classes), bool(built.reduce_zero_label), pairing,
+                      folders[0])
 
 
-def pair_findings(dataset: Dataset, model: dict, found: MaskFolder, whole: bool = False) -> list[Finding]:
-    """Read images and masks; return what is wrong with them.
+def look_at_pairs(dataset: Dataset, model: dict, found: MaskFolder,
+                  whole: bool = False) -> tuple[list[ImageFile], list[Pair], list[Finding]]:
+    """Read images and masks; return them, and what is wrong with them.
 
     Args:
         dataset, model: parts of the config.
@@ -193,7 +205,7 @@ def pair_findings(dataset: Dataset, model: dict, found: MaskFolder, whole: bool 
     findings += _leak(dataset, images)
     step = mask_loader(pipeline)
     if step is None or not all(part.get('seg_map_path') for part in found.data):
-        return findings
+        return images, [], findings
     pairs = inspect_pairs(found.data, TRANSFORMS.build(dict(step)), whole)
     if len(pairs) < len(found.data):
         findings.append(Finding(f'only {len(pairs)} of {len(found.data)} masks were decoded, evenly spread; mmkcla '
@@ -204,8 +216,9 @@ def pair_findings(dataset: Dataset, model: dict, found: MaskFolder, whole: bool 
     upright = applies_orientation(image_loader(pipeline) or {})
     findings += size_findings(pairs, images, upright)
     thresholded = 'LoadBinaryMask' in str(step.get('type'))
-    return findings + label_findings(pairs, found.classes, number, _ignored(dataset, head), found.reduce_zero,
-                                     dataset.trained_on, thresholded)
+    findings += label_findings(pairs, found.classes, number, _ignored(dataset, head), found.reduce_zero,
+                               dataset.trained_on, thresholded)
+    return images, pairs, findings
 
 
 def _leak(dataset: Dataset, images: list[ImageFile]) -> list[Finding]:
