@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
                     **predictor.settings, images=done, failed=failed))
     print(f'{len(done)} of {len(images)} images: {out_dir / "predictions.json"}')
     if failed:
-        print(f'error: {len(failed)} of {len(images)} images could not be read: '
+        print(f'error: {len(failed)} of {len(images)} images could not be processed: '
               + ', '.join(entry['file'] for entry in failed[:5]) + (', …' if len(failed) > 5 else ''), file=sys.stderr)
     return 1 if failed else 0
 

@@ -8,15 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+from mmcv.image import rescale_size
 from PIL import Image
 
 from ..utils.images import bit_depth, image_problem, upright_size
 from ..utils.parallel import run_parallel
 from ..utils.text import one_line, plural
 from .findings import Finding
+from .pipelines import steps_of
 
 _DEPTHS = 50  # images of more than 8 bits whose values are looked at
 _FEW_BITS = 14  # a whole data set that stays within so few of 16 bits was meant to have fewer
@@ -77,12 +80,12 @@ def _read(path: Path, decode: bool = False) -> ImageFile:
         try:
             with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as picture:
                 warnings.simplefilter('ignore')
+                if decode:  # before the EXIF data of a PNG is read, which hides the errors of its pixels
+                    picture.load()
                 channels, bits = _pixel_format(picture, data)
                 frames = 1 if picture.format == 'MPO' else getattr(picture, 'n_frames', 1)
                 width, height = upright_size(picture)
                 size = picture.size
-                if decode:
-                    picture.load()
                 return ImageFile(path, width, height, channels, bits, digest, None, frames, size)
         except Image.UnidentifiedImageError:
             problem = 'it is not an image'
@@ -186,6 +189,28 @@ def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Fin
                                     f'that they would be dark; set bits={bits} in mmkcla.LoadImageFromFile of all '
                                     'pipelines (bits=16 if they are meant to be dark)', True, len(deep), names))
     return findings
+
+
+def shape_findings(images: Sequence[ImageFile], pipeline: Any) -> list[Finding]:
+    """Find images so long and narrow that a resize which keeps their ratio leaves no pixel of the shorter side.
+
+    Args:
+        images: the files that were read.
+        pipeline: the steps of the data set.
+    """
+    thin = {}
+    for step in steps_of(pipeline):
+        scale = step.get('scale')
+        if not (str(step.get('type')).split('.')[-1] == 'Resize' and step.get('keep_ratio')
+                and isinstance(scale, (list, tuple)) and len(scale) == 2):
+            continue
+        for image in images:
+            if image.problem is None and 0 in rescale_size((image.width, image.height), tuple(scale)):
+                thin[str(image.path)] = f'{image.path} ({image.width}×{image.height})'
+    if not thin:
+        return []
+    return [Finding(f'{plural(len(thin), "image")} so narrow that the resize of the pipeline leaves nothing of them; '
+                    'remove or crop them', True, len(thin), list(thin.values()))]
 
 
 def _highest(path: Path) -> int:

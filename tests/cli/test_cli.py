@@ -229,7 +229,7 @@ def test_inference_on_odd_images_and_a_broken_one(trained, odd_images, tmp_path,
                  '--out-dir', str(tmp_path / 'out'), '--score-thr', '0.05', '--device', 'cpu']) == 1
     shown = capsys.readouterr()
     assert f'error: cannot read the image {broken}: the JPEG is truncated (no end marker in its 100 bytes)' in shown.err
-    assert shown.err.rstrip().endswith(f'error: 1 of 8 images could not be read: {broken}')
+    assert shown.err.rstrip().endswith(f'error: 1 of 8 images could not be processed: {broken}')
     result = json.loads((tmp_path / 'out' / 'predictions.json').read_text())
     assert result['classes'] == ['blue', 'green']
     assert [entry['file'] for entry in result['failed']] == [str(broken)]

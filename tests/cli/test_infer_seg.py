@@ -124,7 +124,7 @@ def test_every_kind_of_file_and_two_broken_ones(model, tmp_path, capsys):
     shown = capsys.readouterr().err
     for line in (f'cannot read the image {tmp_path}/in/cut.png: the PNG is truncated',
                  f'cannot read the image {tmp_path}/in/float.tif: its 32-bit values have no known range',
-                 f'2 of {len(truths) + 2} images could not be read'):
+                 f'2 of {len(truths) + 2} images could not be processed'):
         assert f'error: {line}' in shown
     result = json.loads((out / 'predictions.json').read_text())
     assert result['classes'] == ['background', 'polyp'] and len(result['failed']) == 2

@@ -8,7 +8,7 @@ from ...registry import DATA_CHECKS
 from ...utils.text import listed, one_line, plural
 from ..check import Dataset, check_heads, class_count, datasets_of
 from ..findings import Finding, act_on
-from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread
+from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread, shape_findings
 from ..pipelines import image_loader
 from .class_folder import ClassFolder, label_findings, read_class_folder
 
@@ -180,7 +180,8 @@ def files_of(dataset: Dataset, found: ClassFolder, images: list[ImageFile]) -> l
         images: the files that were read.
     """
     findings = file_findings(images, len(found.images))
-    findings += depth_findings(images, image_loader(dataset.config.get('pipeline') or ()))
+    pipeline = dataset.config.get('pipeline') or ()
+    findings += depth_findings(images, image_loader(pipeline)) + shape_findings(images, pipeline)
     train = None if dataset.split == 'train' or _drawn_from(dataset) else _train_of(dataset)
     if train is not None:
         sizes = {path.stat().st_size for path in found.images if path.is_file()}  # only these can be equal

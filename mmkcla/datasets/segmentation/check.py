@@ -11,7 +11,7 @@ from ...utils.images import IMAGE_SUFFIXES
 from ...utils.text import one_line
 from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
 from ..findings import Finding, act_on
-from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread
+from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread, shape_findings
 from ..pipelines import applies_orientation, image_loader, mask_loader
 from .converters.folds import names_of_fold
 from .converters.manifest import read_manifest
@@ -202,7 +202,7 @@ def look_at_pairs(dataset: Dataset, model: dict, found: MaskFolder,
     pipeline = dataset.config.get('pipeline') or ()
     images = read_spread([Path(part['img_path']) for part in found.data], whole)
     findings = file_findings(images, len(found.data)) + depth_findings(images, image_loader(pipeline))
-    findings += _leak(dataset, images)
+    findings += shape_findings(images, pipeline) + _leak(dataset, images)
     step = mask_loader(pipeline)
     if step is None or not all(part.get('seg_map_path') for part in found.data):
         return images, [], findings

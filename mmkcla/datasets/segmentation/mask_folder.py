@@ -116,7 +116,9 @@ def _inspect(loader: Any, part: dict) -> Pair:
     try:
         results = loader(dict(part, seg_fields=[]))
         labels = np.asarray(results['gt_seg_map'])
-        if labels.ndim != 2:
+        if labels.ndim < 2:  # mmseg's loader squeezes the array
+            pair.problem = 'mmseg cannot load masks of one row or one column'
+        elif labels.ndim > 2:
             pair.kind = 'coloured'
         else:
             pair.labels, pair.size = _counts(labels), (labels.shape[1], labels.shape[0])

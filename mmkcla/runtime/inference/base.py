@@ -12,6 +12,7 @@ from mmengine.visualization import Visualizer
 
 from ...datasets.palettes import filled
 from ...errors import UserError
+from ...utils.text import one_line
 from ...weights.addresses import read_address
 from ...weights.matching import compare, require, state_dict_for
 from ...weights.method_record import differences, require_same_method
@@ -82,7 +83,14 @@ class Predictor:
         """
         results = self.loader(dict(img_path=str(path), img_id=0, reduce_zero_label=False))
         make_upright(results, path, self.loader.transforms[0])
-        return rgb(results['img'], path), self.prepare(results)
+        image = rgb(results['img'], path)
+        try:
+            return image, self.prepare(results)
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # of the transforms, by what they do: OpenCV's, an assertion, a division by zero
+            raise UserError(f'the test pipeline cannot process the image {path} ({image.shape[1]}×{image.shape[0]} '
+                            f'pixels): {one_line(error, 200)}') from error
 
     @torch.no_grad()
     def predict(self, batch: list[dict]) -> list[Any]:

@@ -3,9 +3,11 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tqdm import tqdm
 
 from ...errors import UserError
+from ...utils.text import note, one_line
 from ..inputs import picture_names
 from .images import write_image
 
@@ -32,9 +34,9 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
     def finish(batch: list[tuple[Path, Any, dict]]) -> None:
         try:
             samples = predictor.predict([data for _, _, data in batch])
-        except UserError as error:
+        except (RuntimeError, ValueError, AssertionError, UserError) as error:  # torch's and the hosts', by the size
             if len(batch) == 1:
-                fail(batch[0][0], error)
+                fail(batch[0][0], _reason(error, batch[0][1]))
             for one in batch if len(batch) > 1 else ():  # retry one by one, so that only the faulty image fails
                 finish([one])
             return
@@ -43,7 +45,14 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
             stem = str(PurePosixPath(picture).with_suffix(''))
             entry = dict(file=str(file), width=width, height=height, picture=picture,
                          **predictor.files(sample, out_dir, stem))
-            write_image(out_dir / picture, predictor.draw(image, sample))
+            try:
+                drawn = predictor.draw(image, sample)
+            except (OSError, MemoryError):
+                raise
+            except Exception as error:  # the predictions are good: only the picture is missing
+                note(f'{file} cannot be drawn; its picture is the image alone: {one_line(error, 200)}')
+                drawn = image
+            write_image(out_dir / picture, drawn)
             done.append(entry | dict(predictions=predictor.record(sample, out_dir, stem)))
 
     batch: list[tuple[Path, Any, dict]] = []
@@ -59,3 +68,9 @@ def predict_all(predictor: 'Predictor', images: list[Path], out_dir: Path,
                 progress.update(len(batch))
                 batch = []
     return done, failed
+
+
+def _reason(error: Exception, image: np.ndarray) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    return UserError(f'the network cannot process {image.shape[1]}×{image.shape[0]} pixels: {one_line(error, 200)}')

@@ -134,6 +134,14 @@ def test_float_mask(tmp_path):
     assert 'of floating-point values' in refused(seg_config(tmp_path, seg_map_suffix='.tif'))
 
 
+@pytest.mark.parametrize('size', [(1, 16), (12, 1), (1, 1)])
+def test_mask_of_one_row_or_column(tmp_path, size):
+    write_pairs(tmp_path)
+    for kind, shape in (('images', (*size, 3)), ('masks', size)):
+        overwrite(tmp_path / kind / 'train' / '1.png', np.ones(shape, np.uint8))
+    assert 'mmseg cannot load masks of one row or one column' in refused(seg_config(tmp_path))
+
+
 def test_palette_masks_follow_the_decoder(tmp_path, capsys):
     write_pairs(tmp_path)
     for path in (tmp_path / 'masks' / 'train').iterdir():
