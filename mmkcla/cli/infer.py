@@ -14,9 +14,10 @@ than two classes, the probability of the predicted class). By default the test p
 image as a whole. --slide runs the network on overlapping windows at the original resolution; use it for images that are
 larger than the training images but have the same magnification.
 
+Outputs have the names of the images; if the images are in several folders, the outputs are in the same sub-folders.
 Pictures, masks and boxes follow the displayed orientation of the image (EXIF orientation applied). 16-bit images are
-read as 8 bits; the alpha channel is ignored. Images that cannot be read are reported and skipped, and the exit code is
-then 1.
+scaled to 8 bits as in training (docs/own-data.md); the alpha channel is ignored. Images that cannot be read or
+processed are reported and skipped, and the exit code is then 1.
 """
 import argparse
 import sys
