@@ -45,7 +45,7 @@ class Fault:
     def __str__(self) -> str:
         places = ', '.join(self.places) + (f' and {self.count - len(self.places)} more'
                                            if self.count > len(self.places) else '')
-        return f'{self.count} {self.kind}' + (f' ({places})' if self.places else '') + (
+        return f'{self.kind}: {self.count}' + (f' ({places})' if self.places else '') + (
             f'; {self.remedy}' if self.remedy else '')
 
 

@@ -1,9 +1,11 @@
 """The picture sheet: samples with their labels drawn, so that one sees whether the labels fit."""
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -60,11 +62,11 @@ def spread_out(groups: Sequence[Sequence[int]], most: int = SAMPLES) -> list[int
     return list(chosen)
 
 
-def draw_sheet(path: Path, samples: Sequence[Sample], classes: Sequence[str], foreground: int = 0) -> None:
+def draw_sheet(path: Path | BinaryIO, samples: Sequence[Sample], classes: Sequence[str], foreground: int = 0) -> None:
     """Draw the samples in rows of four and write them as PNG, with a legend of the classes that occur.
 
     Args:
-        path: file to write.
+        path: file to write, or an open binary file.
         samples: at most a dozen is readable.
         classes: names by label.
         foreground: the first label that is drawn: 1 where label 0 is the background.
@@ -83,7 +85,7 @@ def draw_sheet(path: Path, samples: Sequence[Sample], classes: Sequence[str], fo
         top = _GAP + number // columns * (_CELL + _CAPTION + _GAP)
         sheet.paste(_cell(sample, classes, foreground), (left, top))
     sheet.paste(legend, (0, sheet.height - legend.height))
-    with whole_file(path) as file:
+    with whole_file(path) if isinstance(path, Path) else contextlib.nullcontext(path) as file:
         sheet.save(file, format='PNG')
 
 

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..datasets.detection.coco_file import read_coco
+from ..datasets.detection.coco.faults import Use, find_faults
+from ..datasets.detection.coco.table import read_table
 from ..datasets.image_files import ImageFile, read_images
+from ..datasets.report import REFUSED
 from ..errors import UserError
 from ..utils.files import whole_file
 from ..utils.text import listed
@@ -73,8 +75,12 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     """
     if not path.is_file():
         raise UserError(f'no annotation file {path}')
-    if not read_coco(path, whole_up_to=2 ** 63).has_annotations:
+    table = read_table(path)
+    if not table.annotated:
         raise UserError(f"{path} has no 'annotations', only images and categories")
+    refused = [fault for fault in find_faults(table, Use()) if fault.severity == REFUSED]
+    if refused:
+        raise UserError(f'{path}: {refused[0]}')
     content = json.loads(path.read_text(encoding='utf-8'))
     if not content['images'] or not content['categories']:
         raise UserError(f'{path} lists no {"images" if not content["images"] else "categories"}')

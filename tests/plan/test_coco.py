@@ -78,7 +78,7 @@ def test_what_cannot_be_right_is_refused(data):
     write_again = json.loads((data / 'ann.json').read_text())
     write_again['images'][2]['width'] = 96
     (data / 'ann.json').write_text(json.dumps(write_again))
-    with pytest.raises(UserError, match='category 1 more than once; id must be unique'):
+    with pytest.raises(UserError, match='category ids that are used more than once: 1 .1: "blue", "red".'):
         coco.load(*change(data, lambda content: content['categories'].append({'id': 1, 'name': 'red'})))
 
 

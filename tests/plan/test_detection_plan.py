@@ -149,8 +149,8 @@ def test_refusals(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(('edit', 'cause'), [
-    (lambda entry: entry.update(image_id=str(entry['image_id'])), 'annotations of unknown images (left out): '),
-    (lambda entry: entry.update(iscrowd=1), 'crowd regions (ignored in training and evaluation): ')])
+    (lambda entry: entry.update(image_id=str(entry['image_id'])), 'annotations whose image_id is of another type'),
+    (lambda entry: entry.update(iscrowd=1), 'objects with iscrowd 1')])
 def test_why_there_is_no_object(tmp_path, capsys, edit, cause):
     data = write_coco(tmp_path / 'data')
     content = json.loads((data / 'ann.json').read_text())
@@ -159,4 +159,4 @@ def test_why_there_is_no_object(tmp_path, capsys, edit, cause):
     (data / 'ann.json').write_text(json.dumps(content))
     message = error_of(capsys, 'plan', 'detection', '--images', data, '--annotations', data / 'ann.json', '--out',
                        tmp_path / 'out')
-    assert 'has no object to train on (' in message and cause in message
+    assert cause in message

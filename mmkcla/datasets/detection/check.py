@@ -1,26 +1,82 @@
 """Check a data set in COCO format before a run."""
-import os
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...errors import UserError
 from ...registry import DATA_CHECKS
-from ...utils.text import did_you_mean, listed
+from ...utils.text import did_you_mean, listed, note
 from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
-from .coco_file import read_coco
+from ..report import DROPPED, MENDED, NOTE, REFUSED, Fault
+from .coco.cache import cached_table
+from .coco.faults import Use, find_faults, used
+from .coco.headers import header_faults
+from .coco.report import absent_images
+from .coco.table import Table
 from .compare import order_problem
 
 
 @DATA_CHECKS.register_module('CocoDataset')
 def check_coco(dataset: Dataset, model: dict) -> None:
-    """Check the annotation file, image folder, classes and heads of a dataset in COCO format."""
-    config, where = dataset.config, dataset.where
-    prefixes = config.get('data_prefix') or {}
-    prefix, root = prefixes.get('img', prefixes.get('img_path', '')), config.get('data_root')
-    if (any('://' in str(path) for path in (root, config.get('ann_file'), prefix))
-            or (config.get('backend_args') or {}).get('backend', 'local') != 'local'):
-        return  # not a file system we can look at
-    annotations, folder = dataset.path(config.get('ann_file')), dataset.path(prefix)
+    """Check the annotation file, images, classes and heads of a dataset in COCO format."""
+    if is_remote(dataset):
+        return
+    annotations, folder = check_paths(dataset)
+    where = dataset.where
     classes = classes_of(dataset)
+    if annotations not in dataset.cache:
+        dataset.cache[annotations] = cached_table(annotations)
+    table: Table = dataset.cache[annotations]
+    if dataset.annotated and not table.annotated:
+        raise UserError(f"{annotations} has no 'annotations', only images and categories ({where}.ann_file)")
+    if not table.names:
+        raise UserError(f'{annotations} lists no images ({where}.ann_file)')
+    _refuse(annotations, table.faults)
+    missing = absent_images(table.names, folder)
+    if missing:
+        raise UserError(f'{annotations}: {missing[0]}')
+    use = use_of(dataset, model, classes)
+    faults = find_faults(table, use)
+    _refuse(annotations, [fault for fault in faults if fault.kind.startswith('categories with the name')])
+    if classes:
+        _check_categories(dataset, classes, table.classes, annotations)
+        check_heads(model, len(classes), f'{where} has {class_count(classes)}')
+    if dataset.annotated:
+        _refuse(annotations, faults)
+    if dataset.trained_on and classes:
+        _check_any_object(classes, table, use, annotations)
+    headers = (annotations, folder, loads_upright(dataset))
+    if headers not in dataset.cache:
+        dataset.cache[headers] = header_faults(table, folder, headers[2])
+    faults += dataset.cache[headers]
+    _refuse(annotations, faults if dataset.annotated else dataset.cache[headers])
+    for fault in faults:
+        if fault.severity in (DROPPED, MENDED, NOTE):
+            note(f'{annotations}: {fault}')
+
+
+def is_remote(dataset: Dataset) -> bool:
+    """Whether the data are not on a file system we can look at."""
+    config = dataset.config
+    paths = (config.get('data_root'), config.get('ann_file'), *(config.get('data_prefix') or {}).values())
+    return (any('://' in str(path) for path in paths)
+            or (config.get('backend_args') or {}).get('backend', 'local') != 'local')
+
+
+def check_paths(dataset: Dataset) -> tuple[Path, Path]:
+    """The annotation file and the image folder.
+
+    Raises:
+        UserError: one of them is missing, or ``data_prefix`` has a key that mmdet does not read.
+    """
+    config, where = dataset.config, dataset.where
+    prefixes, root = config.get('data_prefix') or {}, config.get('data_root')
+    if prefixes and 'img' not in prefixes:
+        raise UserError(f'{where}.data_prefix has the key {listed(map(repr, prefixes))}, which {dataset.ancestors[0]} '
+                        f"does not read; write data_prefix=dict(img={next(iter(prefixes.values()))!r})")
+    annotations, folder = dataset.path(config.get('ann_file')), dataset.path(prefixes.get('img', ''))
     layout = f'expected: {annotations} and the images in {folder}'
     if root and not Path(root).is_dir():
         raise UserError(f'no data folder {root} ({where}.data_root); {layout}')
@@ -32,37 +88,50 @@ def check_coco(dataset: Dataset, model: dict) -> None:
         raise UserError(f'no annotation file {annotations} ({where}.ann_file){found}; {layout}')
     if not folder.is_dir():
         raise UserError(f'no image folder {folder} ({where}.data_prefix); {layout}')
-
-    if annotations not in dataset.cache:
-        dataset.cache[annotations] = read_coco(annotations)
-    coco = dataset.cache[annotations]
-    if dataset.annotated and not coco.has_annotations:
-        raise UserError(f"{annotations} has no 'annotations', only images and categories ({where}.ann_file)")
-    if not coco.images:
-        raise UserError(f'{annotations} lists no images ({where}.ann_file)')
-    _check_images(coco.images, folder, annotations)
-    if classes:
-        _check_categories(dataset, classes, coco.categories, annotations)
-        check_heads(model, len(classes), f'{where} has {class_count(classes)}')
-    if dataset.trained_on and classes and coco.annotated_categories is not None:
-        _check_any_object(classes, coco.categories, coco.annotated_categories, annotations)
+    return annotations, folder
 
 
-def _check_images(names: list[str], folder: Path, annotations: Path) -> None:
-    present: dict[str, set[str]] = {}
-    missing = []
-    for name in names:
-        below, file = os.path.split(name)
-        if below not in present:  # one scan per folder; one stat per file takes minutes on a network disk
-            try:
-                present[below] = {entry.name for entry in os.scandir(folder / below)}
-            except OSError:
-                present[below] = set()
-        if file not in present[below]:
-            missing.append(name)
-    if missing:
-        raise UserError(f'{len(missing)} of {len(names)} images of {annotations} are not in {folder}: '
-                        f'{listed(missing)}')
+def use_of(dataset: Dataset, model: Any, classes: tuple[str, ...] | None) -> Use:
+    """What the run uses the data set for."""
+    config = dataset.config
+    loading = [step for step in steps_of(config.get('pipeline')) if 'LoadAnnotations' in str(step.get('type'))]
+    evaluators = [one for one, _ in dataset.evaluators if 'CocoMetric' in str(one.get('type'))]
+    masks = any(step.get('with_mask') for step in loading) or any(
+        'segm' in str(one.get('metric', '')) for one in evaluators)
+    filtered = dataset.trained_on and not config.get('test_mode')
+    renumbered = None
+    if evaluators and not dataset.trained_on and dataset.annotated:
+        renumbered = all('mmkcla' in str(one.get('type')) for one in evaluators)
+    return Use(classes, dataset.trained_on, masks,
+               any(step.get('with_mask') and step.get('poly2mask') is False for step in loading), renumbered,
+               dict(config.get('filter_cfg') or {}) if filtered else {})
+
+
+def loads_upright(dataset: Dataset) -> bool:
+    """Whether the pipeline applies the EXIF orientation on loading (mmcv's default)."""
+    for step in steps_of(dataset.config.get('pipeline')):
+        if 'LoadImageFromFile' in str(step.get('type')):
+            colour = str(step.get('color_type', 'color'))
+            return colour != 'unchanged' and not colour.endswith('ignore_orientation')
+    return True
+
+
+def steps_of(pipeline: Any) -> Iterator[dict]:
+    """The steps of a pipeline, with those inside other steps."""
+    if isinstance(pipeline, dict):
+        if 'type' in pipeline:
+            yield pipeline
+        yield from steps_of(pipeline.get('transforms'))
+    elif isinstance(pipeline, (list, tuple)):
+        for part in pipeline:
+            yield from steps_of(part)
+
+
+def _refuse(annotations: Path, faults: list[Fault]) -> None:
+    refused = [fault for fault in faults if fault.severity == REFUSED]
+    if refused:
+        more = f' (and {len(refused) - 1} more faults; see mmkcla data verify)' if len(refused) > 1 else ''
+        raise UserError(f'{annotations}: {refused[0]}{more}')
 
 
 def _check_categories(dataset: Dataset, classes: tuple[str, ...], categories: list[str], annotations: Path) -> None:
@@ -75,17 +144,18 @@ def _check_categories(dataset: Dataset, classes: tuple[str, ...], categories: li
     if absent:
         hint = did_you_mean(absent[0], categories)
         raise UserError(f'classes missing from the categories of the annotation file: {listed(absent)}{hint}; {both}')
-    order = [name for name in categories if name in classes]
+    order = list(dict.fromkeys(name for name in categories if name in classes))
     if order != list(classes):
         # mmdet numbers classes as the file orders its categories, and names them as the config orders them
         raise UserError(f'{order_problem(dataset, classes, order, datasets_of(dataset.run, "train", dataset.cache))}; '
                         f'{both}')
 
 
-def _check_any_object(classes: tuple[str, ...], categories: list[str], annotated: set[str], annotations: Path) -> None:
-    if not annotated & set(classes):
+def _check_any_object(classes: tuple[str, ...], table: Table, use: Use, annotations: Path) -> None:
+    if not used(table, use).any():
+        annotated = sorted({table.classes[i] for i in set(table.category.tolist()) - {-1}})
         raise UserError(f'{annotations} has no objects of the classes {listed(classes)} to train on; '
-                        f'it has objects of: {listed(sorted(annotated)) or "none"}')
+                        f'it has objects of: {listed(annotated) or "none"}')
 
 
 @DATA_CHECKS.register_module(['LVISV05Dataset', 'LVISV1Dataset', 'CocoPanopticDataset', 'V3DetDataset'])

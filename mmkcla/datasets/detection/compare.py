@@ -1,7 +1,6 @@
 """Compare COCO files that must belong together: of the training, of the loaders, and of the evaluators."""
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from ...errors import UserError
 from ...utils.text import listed, note
 from ..check import Dataset, classes_of, datasets_of
+from .coco.cache import cached_table
 
 _OTHER_FILES = ('LVISV05Dataset', 'LVISV1Dataset', 'CocoPanopticDataset', 'V3DetDataset', 'CocoCaptionDataset')
 _MASKS = re.compile(r'mask|panoptic|segm|ins(sepbn)?head|solo', re.IGNORECASE)
@@ -40,26 +40,11 @@ def read_index(path: Path, cache: dict) -> Index | None:
 
 def _read_index(path: Path) -> Index | None:
     try:
-        text = path.read_text(encoding='utf-8')
-        images, categories = (_list_in(text, key, name) for key, name in
-                              (('images', 'file_name'), ('categories', 'name')))
-        return Index({one['id']: str(one['file_name']) for one in images},
-                     {one['id']: str(one['name']) for one in categories})
-    except (OSError, ValueError, KeyError, TypeError):
+        table = cached_table(path)
+        return Index(dict(zip(table.image_ids, table.names, strict=True)),
+                     dict(zip(table.category_ids, table.classes, strict=True))) if table.names else None
+    except (OSError, UserError, TypeError):
         return None
-
-
-def _list_in(text: str, key: str, name: str) -> list[dict]:
-    """A list of the file, without parsing its annotations."""
-    decoder = json.JSONDecoder()
-    for match in re.finditer(rf'"{key}"\s*:\s*(?=\[)', text):
-        try:
-            value, _ = decoder.raw_decode(text, match.end())
-        except json.JSONDecodeError:
-            continue
-        if value and all(isinstance(one, dict) and name in one for one in value):
-            return value
-    raise ValueError(key)
 
 
 def is_coco(dataset: Dataset) -> bool:

@@ -1,1 +1,57 @@
 """Reports on COCO files for ``mmkcla data verify``."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import UserError
+from ...registry import DATA_REPORTS, PATH_REPORTS
+from ..check import Dataset, classes_of
+from ..report import Report
+from .check import check_paths, is_remote, loads_upright, use_of
+from .coco.cache import cached_table
+from .coco.faults import Use
+from .coco.report import write_report
+
+
+@DATA_REPORTS.register_module('CocoDataset')
+def report_coco(dataset: Dataset, config: Any) -> Report | None:
+    """Report on the annotation file and the images of a data set in COCO format.
+
+    Raises:
+        UserError: a file or folder is missing, or the file is not in COCO format.
+    """
+    if is_remote(dataset):
+        return None
+    annotations, folder = check_paths(dataset)
+    use = use_of(dataset, config.get('model') or {}, classes_of(dataset))
+    table = cached_table(annotations)
+    return write_report(f'{dataset.where}: {annotations}', annotations, table, use, folder, loads_upright(dataset))
+
+
+@PATH_REPORTS.register_module('coco')
+def report_file(path: Path) -> Report | None:
+    """Report on a COCO file without a config; its images are looked for beside it. None for other paths."""
+    if path.suffix.lower() != '.json' or not path.is_file():
+        return None
+    table = cached_table(path)
+    folder = find_folder(table.names, path)
+    report = write_report(str(path), path, table, Use(trained=False), folder)
+    if folder is None:
+        report.counts['image folder'] = 'not found; the images were not checked (give a config instead)'
+    else:
+        report.counts['image folder'] = str(folder)
+    return report
+
+
+def find_folder(names: list[str], path: Path) -> Path | None:
+    """The folder with most of the first images: that of the file, one beside it, or one beside its parent."""
+    first = [name for name in names if name][:20]
+    candidates = [path.parent, path.parent.parent]
+    for parent in (path.parent, path.parent.parent):
+        try:
+            candidates += sorted(entry for entry in parent.iterdir() if entry.is_dir())
+        except OSError as error:
+            raise UserError(f'cannot list {parent}: {error.strerror}') from error
+    present = [sum((candidate / name).is_file() for name in first) for candidate in candidates]
+    return candidates[present.index(max(present))] if any(present) else None

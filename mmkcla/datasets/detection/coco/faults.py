@@ -1,0 +1,295 @@
+"""Find what makes a result of a COCO file wrong, and what mmdet leaves out of it without a message."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ....utils.text import listed, plural
+from ...findings import PLACES
+from ...report import DROPPED, MENDED, NOTE, REFUSED, Fault
+from .masks import ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RUNS, SOME_SHORT, USABLE
+from .table import Table, repeated, shown
+
+_MOST = 0.9  # share of the objects from which a property is taken as one of the file
+_BEYOND = 1 / 3  # share of the boxes that reach beyond the image from which the format is in question
+_LARGE = 2  # an area of more than this times the box
+
+
+@dataclass
+class Use:
+    """What a file is used for.
+
+    Attributes:
+        classes: of the data set; None: all of the file.
+        trained: whether a model is trained on it.
+        masks: whether the model or the metric needs segmentations.
+        polygons_only: whether run-length masks are ignored (``poly2mask=False``).
+        renumbered: whether the evaluator renumbers annotations; None: it is not evaluated.
+        filters: ``filter_cfg`` of the data set; empty where it does not apply.
+    """
+
+    classes: tuple[str, ...] | None = None
+    trained: bool = True
+    masks: bool = False
+    polygons_only: bool = False
+    renumbered: bool | None = True
+    filters: dict[str, Any] = field(default_factory=dict)
+
+
+def find_faults(table: Table, use: Use) -> list[Fault]:
+    """All faults of a file for a use, without those of the image files."""
+    faults = [*table.faults, *_ids(table, use), *_names(table, use)]
+    faults += [*_image_references(table), *_category_references(table)]
+    if not len(table.ids):
+        return faults
+    kept, dropped = _dropped(table, use)
+    faults += _formats(table)
+    faults += dropped
+    faults += _areas(table)
+    faults += _crowds(table, use)
+    faults += _masks(table, use, kept)
+    return faults + _filtered(table, use, kept)
+
+
+def used(table: Table, use: Use) -> np.ndarray:
+    """``(N,)`` whether an annotation is of an image and of a class of the data set."""
+    known = np.array([use.classes is None or name in use.classes for name in table.classes] + [False], bool)
+    return known[table.category] & (table.image >= 0)
+
+
+def host_keeps(table: Table, use: Use) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What ``CocoDataset.parse_data_info`` of mmdet keeps, and what it leaves out for each reason; ``(N,)`` bools."""
+    x, y, width, height = table.box.T
+    sizes = np.vstack([table.sizes, [[np.nan, np.nan]]])[table.image]
+    inside_x = np.minimum(x + width, sizes[:, 0]) - np.maximum(x, 0)
+    inside_y = np.minimum(y + height, sizes[:, 1]) - np.maximum(y, 0)
+    reasons = {"annotations with 'ignore' set": table.ignored,
+               'boxes outside their image': ((inside_x <= 0) | (inside_y <= 0)) & (width > 0) & (height > 0),
+               'boxes of less than a pixel': (width < 1) | (height < 1),
+               'objects with an area of 0 or less': table.area <= 0}
+    left, kept = {}, used(table, use)
+    for reason, where in reasons.items():
+        left[reason] = where & kept
+        kept = kept & ~where
+    return kept, left
+
+
+def _dropped(table: Table, use: Use) -> tuple[np.ndarray, list[Fault]]:
+    kept, left = host_keeps(table, use)
+    faults: list[Fault] = []
+    for reason, where in left.items():
+        detail = (lambda i: f'bbox {_numbers(table.box[i])}') if 'box' in reason else None
+        faults += table.fault(reason, DROPPED, where, 'mmdet does not train on them; the metric counts them', detail)
+    before = used(table, use)
+    for number, name in enumerate(table.classes):
+        objects = before & (table.category == number)
+        if objects.any() and not (objects & kept).any():
+            reasons = [f'{(where & objects).sum()} {reason}' for reason, where in left.items()
+                       if (where & objects).any()]
+            faults += table.fault(f'objects of the class {name!r}, which are all left out by mmdet', REFUSED, objects,
+                                  f'{", ".join(reasons)}; bbox is [x, y, width, height] in pixels, area is in square '
+                                  'pixels')
+    return kept, faults
+
+
+def _formats(table: Table) -> list[Fault]:
+    """Boxes of another format: relative to the image, or as two corners."""
+    where = np.flatnonzero((table.image >= 0) & ~np.isnan(table.box[:, 0]) & ~table.crowd)
+    if not len(where):
+        return []
+    box, size = table.box[where], table.sizes[table.image[where]]
+    relative = (box >= 0).all(1) & (box <= 1).all(1) & (box % 1 > 0).any(1)
+    if relative.mean() >= _MOST:
+        return table.fault('boxes that are relative to the image (0 to 1)', REFUSED, where[relative],
+                           'bbox is [x, y, width, height] in pixels; multiply by width and height',
+                           lambda i: f'bbox {_numbers(table.box[i])}')
+    beyond = (box[:, :2] + box[:, 2:] > size + np.maximum(2, 0.02 * size)).any(1)
+    corners = (box[:, 2:] > box[:, :2]).all(1) & (box[:, 2:] <= size + 2).all(1)
+    if corners.mean() >= 0.98 and beyond.mean() >= _BEYOND:
+        return table.fault('boxes that are two corners [x1, y1, x2, y2]', REFUSED, where[beyond],
+                           'as [x, y, width, height] they reach beyond the image; write [x1, y1, x2 - x1, y2 - y1]',
+                           lambda i: f'bbox {_numbers(table.box[i])}')
+    wide = beyond & (box[:, 2:] >= 1).all(1)
+    kind = 'boxes that reach beyond their image by more than 2 %'
+    if wide.mean() > 0.5:
+        return table.fault(kind, REFUSED, where[wide], 'most boxes do, so width and height, or the boxes, are those '
+                           'of another image size', lambda i: f'bbox {_numbers(table.box[i])}')
+    return table.fault(kind, NOTE, where[wide], 'trained on as far as they are inside, evaluated as they are',
+                       lambda i: f'bbox {_numbers(table.box[i])}')
+
+
+def _ids(table: Table, use: Use) -> list[Fault]:
+    faults, ids = [], table.ids
+    kinds = set(map(type, ids))
+    good = ids if kinds <= {int, str} else [value for value in ids if type(value) in (int, str, float)]
+    if len(set(good)) < len(good):
+        twice = repeated(good)
+        first = {shown(value): [i for i, one in enumerate(ids) if one == value] for value in twice[:PLACES]}
+        places = [f'{value}: {listed(dict.fromkeys(table.names[table.image[i]] for i in where))}'
+                  for value, where in first.items()]
+        faults.append(Fault('annotation ids that are used more than once', REFUSED, len(twice), places,
+                            'mmdet cannot load the file; number the annotations 1, 2, …'))
+    if use.renumbered is None:
+        return faults
+    severity = MENDED if use.renumbered else REFUSED
+    remedy = ('mmkcla.CocoMetric renumbers them in memory' if use.renumbered else
+              "the metric would be wrong; use type='mmkcla.CocoMetric' as evaluator, or number the annotations from 1")
+    zero = np.array([i for i, value in enumerate(ids) if type(value) in (int, float) and value == 0], np.int64)
+    faults += table.fault('annotations with the id 0', severity, zero, remedy)
+    if str in kinds:
+        text = np.array([i for i, value in enumerate(ids) if isinstance(value, str)], np.int64)
+        faults += table.fault('annotations with text as id', severity, text, remedy)
+    return faults
+
+
+def _names(table: Table, use: Use) -> list[Fault]:
+    """Names that occur more than once, of files and categories."""
+    faults = []
+    if twice := repeated(filter(None, table.names)):
+        faults.append(Fault("file names that occur more than once in 'images'", NOTE, len(twice), twice[:PLACES],
+                            'each entry is an image of its own with its own objects'))
+    wanted = use.classes if use.classes is not None else tuple(dict.fromkeys(table.classes))
+    for name in repeated(filter(None, table.classes)):
+        numbers = [i for i, other in enumerate(table.classes) if other == name]
+        objects = {i: int((table.category == i).sum()) for i in numbers}
+        unused = [i for i in numbers if not objects[i]]
+        places = [f'id {shown(table.category_ids[i])}: {plural(objects[i], "object")}' for i in numbers]
+        # mmdet takes every category of a wanted name, in the order of the file, and numbers them
+        labels = [one for one in table.classes if one in wanted][:len(wanted)]
+        harmless = name not in wanted or len(unused) == len(numbers) - 1 and len(set(labels)) == len(labels)
+        if harmless:
+            remedy = 'the unused one has no effect'
+        elif unused and len(unused) < len(numbers):
+            remedy = (f'delete the unused {listed([f"category {shown(table.category_ids[i])}" for i in unused])} from '
+                      "the file's categories, which shifts the labels")
+        else:
+            remedy = 'give the categories different names, or all their objects one category_id'
+        faults.append(Fault(f'categories with the name {name!r}', NOTE if harmless else REFUSED, len(numbers),
+                            places[:PLACES], remedy))
+    return faults
+
+
+def _image_references(table: Table) -> list[Fault]:
+    refs = table.image_refs
+    if not refs:
+        return []
+    where = np.array(list(refs), np.int64)
+    cause = _other_type(list(refs.values()), table.image_ids)
+    if cause:
+        return table.fault('annotations whose image_id is of another type than the ids of the images', REFUSED, where,
+                           f'{cause}; write both the same way', lambda i: f'image_id {shown(refs[i])}')
+    everything = len(where) == len(table.ids)
+    return table.fault('annotations of unknown images', REFUSED if everything else DROPPED, where,
+                       "no image_id is an id of 'images'" if everything else 'mmdet leaves them out',
+                       lambda i: f'image_id {shown(refs[i])}')
+
+
+def _category_references(table: Table) -> list[Fault]:
+    refs = table.category_refs
+    if not refs:
+        return []
+    where = np.array(list(refs), np.int64)
+    kind, severity, remedy = 'annotations of unknown categories', DROPPED, 'mmdet leaves them out'
+    known = [value for value in table.category_ids if type(value) is int]
+    numbers = {value for value in refs.values() if type(value) is int}
+    numbers |= {table.category_ids[i] for i in set(table.category.tolist()) - {-1}}
+    if cause := _other_type(list(refs.values()), table.category_ids):
+        kind = 'annotations whose category_id is of another type than the ids of the categories'
+        severity, remedy = REFUSED, f'{cause}; write both the same way'
+    elif known and all(type(value) is int for value in numbers) and (
+            shift := next((by for by in (1, -1) if {value + by for value in numbers} <= set(known)), 0)):
+        severity = REFUSED
+        remedy = (f'category_id counts from {min(numbers)}, the categories from {min(known)}: each object has the '
+                  f'label of its neighbour; {"add" if shift > 0 else "subtract"} 1 '
+                  f'{"to" if shift > 0 else "from"} each category_id')
+    elif len(where) > len(table.ids) / 2:
+        severity, remedy = REFUSED, "most objects have no category in 'categories'"
+    return table.fault(kind, severity, where, remedy, lambda i: f'category_id {shown(refs[i])}')
+
+
+def _other_type(refs: Sequence[Any], known: Sequence[Any]) -> str:
+    """Says that text is compared with numbers, where they would be equal; '' otherwise."""
+    names = {str(value) for value in known}
+    same = [value for value in refs if str(value) in names]
+    if not same:
+        return ''
+    text = isinstance(same[0], str)
+    return f'they are {"text" if text else "numbers"}, the ids are {"numbers" if text else "text"}'
+
+
+def _areas(table: Table) -> list[Fault]:
+    width, height = table.box[:, 2], table.box[:, 3]
+    large = (width >= 1) & (height >= 1) & (table.area > _LARGE * np.maximum(width * height, 4)) & ~table.crowd
+    share = large.sum() / max(1, (~table.crowd).sum())
+    return table.fault(f'areas of more than {_LARGE} times the box', REFUSED if share > 0.5 else NOTE, large,
+                       'AP for small, medium and large objects uses area; it is in square pixels',
+                       lambda i: f'area {table.area[i]:g}, bbox {_numbers(table.box[i])}')
+
+
+def _crowds(table: Table, use: Use) -> list[Fault]:
+    here = used(table, use)
+    remedy = 'crowds are ignored in training and evaluation; write iscrowd 0 for single objects'
+    if here.any() and table.crowd[here].mean() >= _MOST:
+        return table.fault('objects with iscrowd 1', REFUSED, here & table.crowd,
+                           f'{table.crowd[here].mean():.0%} of all; {remedy}')
+    faults = []
+    for number, name in enumerate(table.classes):
+        objects = here & (table.category == number)
+        if objects.any() and table.crowd[objects].all():
+            faults += table.fault(f'objects of the class {name!r}, all with iscrowd 1',
+                                  REFUSED if objects.sum() > 1 else NOTE, objects, remedy)
+    return faults
+
+
+def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
+    faults = table.fault('segmentations with a value that is not a finite number', REFUSED,
+                         table.segmentation == NOT_NUMBERS, 'polygons are lists of numbers [x, y, x, y, …]')
+    if not use.masks:
+        return faults
+    for kind, (text, remedy) in REFUSED_KINDS.items():
+        unread = use.polygons_only and kind == OTHER_SIZE
+        if not unread:
+            faults += table.fault(text, REFUSED, kept & (table.segmentation == kind), remedy)
+    faults += table.fault('objects whose polygons all have fewer than 3 points, or half a point', DROPPED,
+                          kept & (table.segmentation == ALL_SHORT), 'mmdet ignores them in training')
+    faults += table.fault('objects with a polygon of fewer than 3 points, or with half a point', NOTE,
+                          kept & (table.segmentation == SOME_SHORT), 'mmdet leaves out these polygons')
+    if use.polygons_only:
+        runs = kept & ((table.segmentation == RUNS) | (table.segmentation == OTHER_SIZE))
+        faults += table.fault('objects with run-length masks', DROPPED, runs & ~table.crowd,
+                              'poly2mask=False reads polygons only; set poly2mask=True')
+    return faults
+
+
+def _filtered(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
+    """Images that ``filter_cfg`` removes, and a data set that has nothing left."""
+    count = len(table.names)
+    labelled = np.zeros(count, bool)
+    labelled[table.image[used(table, use)]] = True
+    small = ~(table.sizes.min(1) >= use.filters.get('min_size', 0)) if count else labelled
+    faults, removed = [], small
+    for where, what in ((small, f'smaller than min_size={use.filters.get("min_size")}'),
+                        (~labelled & ~small, 'without an object')):
+        if what == 'without an object' and not use.filters.get('filter_empty_gt'):
+            continue
+        removed = removed | where
+        if where.any():
+            places = [table.names[i] for i in np.flatnonzero(where)[:PLACES]]
+            faults.append(Fault(f'images {what}', DROPPED, int(where.sum()), places,
+                                'filter_cfg removes them from the data set'))
+    if count and removed.all():
+        faults.insert(0, Fault('images, all of which filter_cfg removes', REFUSED, count, table.names[:PLACES],
+                               'change filter_cfg (filter_empty_gt, min_size), or the labels'))
+    return faults
+
+
+def usable_masks(table: Table) -> np.ndarray:
+    """``(N,)`` whether an annotation has a segmentation that can be read."""
+    return np.isin(table.segmentation, USABLE)
+
+
+def _numbers(values: np.ndarray) -> str:
+    return '[' + ', '.join(f'{value:.4g}' for value in values) + ']'

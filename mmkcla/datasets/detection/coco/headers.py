@@ -1,0 +1,80 @@
+"""Compare the sizes in a COCO file with the headers of the image files."""
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ....utils.images import ORIENTATION, upright_size
+from ....utils.parallel import run_parallel
+from ....utils.text import plural
+from ...findings import PLACES
+from ...report import NOTE, REFUSED, Fault
+from .table import Table
+
+MOST_READ = 2000  # headers read before a run; evenly spaced in larger data sets
+_FEW = 0.001  # share of images below which another size is a remark
+
+
+def header_faults(table: Table, folder: Path, upright: bool = True, most: int | None = MOST_READ) -> list[Fault]:
+    """Images whose size in their file is another one than ``width`` and ``height`` say.
+
+    Args:
+        table: the annotation file.
+        folder: of the images.
+        upright: whether the pipeline applies the EXIF orientation on loading, as OpenCV does.
+        most: number of headers to read; None: all.
+    """
+    count = len(table.names)
+    chosen = np.arange(count) if most is None or count <= most else np.unique(
+        np.linspace(0, count - 1, most).round().astype(int))
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        read = run_parallel(_sizes, [folder / table.names[i] for i in chosen], title='image headers')
+    unreadable, wrong, turned, flipped = [], [], [], []
+    for i, found in zip(chosen.tolist(), read, strict=True):
+        name, said = table.names[i], tuple(table.sizes[i])
+        if found is None:
+            unreadable.append(name)
+            continue
+        stored, loaded, orientation = found
+        right, other = (loaded, stored) if upright else (stored, loaded)
+        if said == right:
+            if orientation in (2, 3, 4):
+                flipped.append(name)
+        elif said == other:
+            turned.append(f'{name}: {_size(said)}, loaded as {_size(right)}')
+        else:
+            wrong.append(f'{name}: {_size(said)}, the file has {_size(right)}')
+    part = '' if len(chosen) == count else f'; {plural(len(chosen), "header")} of {count} were read'
+    remedy = ("the labels are in the stored orientation; set color_type='color_ignore_orientation' in each "
+              'LoadImageFromFile of the pipelines, or save the images upright' if upright else
+              "the labels are in the upright orientation; remove color_type='color_ignore_orientation'")
+    few = len(wrong) < _FEW * len(chosen)
+    return [fault for fault in (
+        Fault('images that EXIF turns on its side on loading, unlike width and height', REFUSED, len(turned),
+              turned[:PLACES], remedy + part),
+        Fault('images with another width or height than their file', NOTE if few else REFUSED, len(wrong),
+              wrong[:PLACES], 'resized after labelling? Boxes are in pixels of the labelled image; use those images, '
+              'or scale the boxes' + part),
+        Fault('images that cannot be opened', REFUSED, len(unreadable), unreadable[:PLACES],
+              'replace or remove them' + part),
+        Fault('images that EXIF mirrors or turns by 180°', NOTE, len(flipped), flipped[:PLACES],
+              'see the pictures of mmkcla data verify whether the labels fit' + part)) if fault.count]
+
+
+def _sizes(path: Path) -> tuple[tuple[int, int], tuple[int, int], int] | None:
+    """Size as stored, size upright, EXIF orientation; None if the header cannot be read."""
+    try:
+        with Image.open(path) as picture:
+            upright = upright_size(picture)
+            orientation = picture.getexif().get(ORIENTATION, 1) if picture.format != 'TIFF' else 1
+            return picture.size, upright, orientation
+    except Exception:  # Pillow's plugins raise what they like
+        return None
+
+
+def _size(size: tuple) -> str:
+    return f'{size[0]:g}×{size[1]:g}'
