@@ -127,7 +127,10 @@ def classes_of(dataset: Dataset) -> tuple[str, ...] | None:
         UserError: ``classes`` is a string (a missing comma), or contains duplicates.
     """
     metainfo = dataset.config.get('metainfo') or {}
-    classes = metainfo.get('classes', metainfo.get('CLASSES'))
+    classes = metainfo.get('classes')
+    other = [key for key in metainfo if key != 'classes' and str(key).lower() == 'classes']
+    if other:
+        raise UserError(f'{dataset.where}.metainfo has the key {other[0]}, which the hosts ignore; write classes=')
     if classes is None:
         return dataset.default_classes
     if isinstance(classes, str):

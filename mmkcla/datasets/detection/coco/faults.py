@@ -158,8 +158,10 @@ def _names(table: Table, use: Use) -> list[Fault]:
         unused = [i for i in numbers if not objects[i]]
         places = [f'id {shown(table.category_ids[i])}: {plural(objects[i], "object")}' for i in numbers]
         # mmdet takes every category of a wanted name, in the order of the file, and numbers them
-        labels = [one for one in table.classes if one in wanted][:len(wanted)]
-        harmless = name not in wanted or len(unused) == len(numbers) - 1 and len(set(labels)) == len(labels)
+        labels = [i for i, one in enumerate(table.classes) if one in wanted][:len(wanted)]
+        harmless = name not in wanted or len(unused) >= len(numbers) - 1 and not (
+            set(unused) & set(labels) and len(unused) < len(numbers)) and len(
+            {table.classes[i] for i in labels}) == len(labels)
         if harmless:
             remedy = 'the unused one has no effect'
         elif unused and len(unused) < len(numbers):

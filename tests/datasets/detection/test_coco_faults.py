@@ -1,0 +1,264 @@
+"""Every kind of fault of a COCO file: what is refused, dropped, mended or noted, and good files that pass."""
+import json
+import math
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from PIL import Image
+from tiny import CLASSES, write_coco
+
+from mmkcla.cli import main
+from mmkcla.datasets.check import check_config
+from mmkcla.datasets.detection.coco.cache import cached_table, pack, unpack
+from mmkcla.datasets.detection.coco.faults import Use, find_faults
+from mmkcla.datasets.detection.coco.headers import header_faults
+from mmkcla.datasets.detection.coco.masks import ABSENT
+from mmkcla.datasets.detection.coco.report import absent_images, counts
+from mmkcla.datasets.detection.coco.table import read_table
+from mmkcla.errors import UserError
+
+SIDE = 96
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_coco(tmp_path / 'data', images=6)
+
+
+def edited(root, edit):
+    content = json.loads((root / 'ann.json').read_text())
+    edit(content)
+    (root / 'ann.json').write_text(json.dumps(content))
+    return read_table(root / 'ann.json')
+
+
+def every(key, value):
+    """Set a key of all annotations; ``value`` may be a function of the annotation."""
+    def edit(content):
+        for one in content['annotations']:
+            one[key] = value(one) if callable(value) else value
+    return edit
+
+
+def first(part, **values):
+    return lambda content: content[part][0].update(values)
+
+
+def without(part, key):
+    return lambda content: content[part][0].pop(key)
+
+
+def severities(table, **use):
+    return {fault.kind: (fault.severity, fault.count) for fault in find_faults(table, Use(**use))}
+
+
+def kind_of(found, words):
+    return next((value for kind, value in found.items() if words in kind), None)
+
+
+def test_good_files_have_no_fault(root):
+    table = read_table(root / 'ann.json')
+    assert find_faults(table, Use(CLASSES, masks=True, filters=dict(filter_empty_gt=True, min_size=32))) == []
+    assert header_faults(table, root / 'images') == []
+
+    def as_coco(content):  # a crowd as run lengths, an image without objects, fractions, an unused category
+        content['annotations'].append(dict(
+            id=99, image_id=1, category_id=1, bbox=[0, 0, SIDE, SIDE], area=90.5, iscrowd=1,
+            segmentation=dict(counts=[0, SIDE * SIDE], size=[SIDE, SIDE])))
+        content['annotations'] = [one for one in content['annotations'] if one['image_id'] != 2]
+        content['categories'].append(dict(id=7, name='red'))
+        content['annotations'][0]['bbox'] = [float(value) for value in content['annotations'][0]['bbox']]
+    assert find_faults(edited(root, as_coco), Use(CLASSES, masks=True)) == []
+
+
+@pytest.mark.parametrize('value', [None, '5', math.nan, math.inf, [], {}, True])
+@pytest.mark.parametrize(('part', 'key'), [
+    ('images', 'width'), ('images', 'height'), ('annotations', 'area'), ('annotations', 'bbox'),
+    ('annotations', 'iscrowd'), ('images', 'file_name'), ('categories', 'name'), ('images', 'id'),
+    ('annotations', 'image_id'), ('annotations', 'category_id'), ('annotations', 'id'), ('categories', 'id')])
+def test_wrong_types_are_refused(root, part, key, value):
+    good = (isinstance(value, str) and key in ('file_name', 'name', 'id', 'category_id')
+            or key == 'iscrowd' and value is True)
+    found = severities(edited(root, first(part, **{key: value})))
+    assert (kind_of(found, key) == ('refused', 1)) != good
+
+
+@pytest.mark.parametrize(('part', 'key'), [
+    ('images', 'id'), ('images', 'file_name'), ('images', 'width'), ('images', 'height'), ('annotations', 'id'),
+    ('annotations', 'image_id'), ('annotations', 'category_id'), ('annotations', 'bbox'), ('annotations', 'area'),
+    ('annotations', 'iscrowd'), ('categories', 'id'), ('categories', 'name')])
+def test_missing_keys_are_refused(root, part, key):
+    table = edited(root, without(part, key))
+    fault = next(one for one in table.faults if key in one.kind)
+    assert (fault.severity, fault.count) == ('refused', 1) and fault.places[0].endswith(': missing')
+
+
+@pytest.mark.parametrize(('edit', 'words', 'expected'), [
+    (every('iscrowd', 1), 'objects with iscrowd 1', 'refused'),
+    (every('iscrowd', lambda one: int(one['category_id'] == 1)), "class 'blue', all with iscrowd 1", 'refused'),
+    (every('category_id', lambda one: one['category_id'] - 1), 'unknown categories', 'refused'),
+    (every('area', 0), "class 'blue', which are all left out", 'refused'),
+    (every('area', lambda one: 0 if one['category_id'] == 2 else 9), "class 'green', which are all left", 'refused'),
+    (first('annotations', area=0), 'an area of 0 or less', 'dropped'),
+    (every('area', lambda one: 90 * one['area']), 'areas of more than 2 times the box', 'refused'),
+    (first('annotations', area=90000), 'areas of more than 2 times the box', 'note'),
+    (every('image_id', lambda one: str(one['image_id'])), 'image_id is of another type', 'refused'),
+    (every('category_id', lambda one: str(one['category_id'])), 'category_id is of another type', 'refused'),
+    (every('image_id', 700), 'unknown images', 'refused'),
+    (first('annotations', image_id=700), 'unknown images', 'dropped'),
+    (first('annotations', category_id=70), 'unknown categories', 'dropped'),
+    (every('bbox', lambda one: [one['bbox'][0], one['bbox'][1], one['bbox'][0] + one['bbox'][2],
+                                one['bbox'][1] + one['bbox'][3]]), 'two corners', 'refused'),
+    (every('bbox', lambda one: [value / SIDE for value in one['bbox']]), 'relative to the image', 'refused'),
+    (first('annotations', bbox=[200, 200, 20, 20]), 'boxes outside their image', 'dropped'),
+    (first('annotations', bbox=[-50, 5, 20, 20]), 'boxes outside their image', 'dropped'),
+    (first('annotations', bbox=[5, 5, 0, 20]), 'boxes of less than a pixel', 'dropped'),
+    (first('annotations', bbox=[5, 5, -10, 20]), 'boxes of less than a pixel', 'dropped'),
+    (first('annotations', ignore=1), "with 'ignore' set", 'dropped'),
+    (first('annotations', id=0), 'with the id 0', 'mended'),
+    (first('annotations', id='a'), 'text as id', 'mended'),
+    (first('annotations', id=2), 'annotation ids that are used more than once', 'refused'),
+    (first('images', id=2), 'image ids that are used more than once', 'refused'),
+    (first('categories', id=2), 'category ids that are used more than once', 'refused'),
+    (first('images', file_name='002.jpg'), 'file names that occur more than once', 'note'),
+    (first('categories', name='green'), "categories with the name 'green'", 'refused'),
+    (lambda content: content['categories'].append(dict(id=9, name='green')), "with the name 'green'", 'note'),
+    (lambda content: content['categories'].insert(0, dict(id=9, name='green')), "with the name 'green'", 'refused'),
+])
+def test_each_kind(root, edit, words, expected):
+    found = severities(edited(root, edit))
+    assert kind_of(found, words) is not None and kind_of(found, words)[0] == expected, found
+
+
+def test_ids_are_refused_with_the_metric_of_mmdet(root):
+    table = edited(root, first('annotations', id=0))
+    assert kind_of(severities(table, renumbered=False), 'with the id 0') == ('refused', 1)
+    assert severities(table, renumbered=None) == {}  # not evaluated
+
+
+def test_an_unused_category_is_named(root):
+    table = edited(root, lambda content: content['categories'].insert(0, dict(id=9, name='green')))
+    fault = find_faults(table, Use(CLASSES))[0]
+    assert 'id 9: 0 objects' in fault.places and 'delete the unused category 9' in fault.remedy
+
+
+@pytest.mark.parametrize(('segmentation', 'words', 'expected'), [
+    (None, 'objects without a segmentation', 'refused'), ([], 'objects without a segmentation', 'refused'),
+    ([1, 2, 3, 4, 5, 6], 'one flat list', 'refused'), ('mask', 'neither polygons nor', 'refused'),
+    (dict(size=[5, 5], counts=[25]), 'another size than their image', 'refused'),
+    (dict(size=[SIDE, SIDE], counts=[7]), 'neither polygons nor', 'refused'),
+    (dict(size=[SIDE, SIDE]), 'neither polygons nor', 'refused'),
+    ([[1, 2, 3, 4]], 'all have fewer than 3 points', 'dropped'),
+    ([[1, 2, 3, 4], [1, 2, 9, 2, 9, 9]], 'a polygon of fewer than 3 points', 'note'),
+    ([[1, 2, 3, 4, 5, 6, 7]], 'all have fewer than 3 points', 'dropped')])
+def test_segmentations(root, segmentation, words, expected):
+    table = edited(root, first('annotations', segmentation=segmentation))
+    assert kind_of(severities(table, masks=True), words) == (expected, 1)
+    assert severities(table) == {}  # a detector of boxes does not read them
+
+
+def test_nan_in_a_polygon(root):
+    table = edited(root, first('annotations', segmentation=[[1, 2, math.nan, 4, 5, 6]]))
+    assert kind_of(severities(table), 'segmentations with a value') == ('refused', 1)
+
+
+def test_filters(root):
+    table = edited(root, lambda content: content['annotations'].clear() or content['annotations'].append(
+        dict(id=1, image_id=1, category_id=1, bbox=[1, 1, 9, 9], area=81, iscrowd=0)))
+    found = severities(table, filters=dict(filter_empty_gt=True))
+    assert found['images without an object'] == ('dropped', 5)
+    assert kind_of(severities(table, filters=dict(min_size=200)), 'all of which filter_cfg') == ('refused', 6)
+
+
+def test_the_host_keeps_what_is_counted(root):
+    from mmdet.datasets import CocoDataset
+    table = edited(root, lambda content: [
+        content['annotations'][i].update(values) for i, values in enumerate(
+            [dict(area=0), dict(bbox=[5, 5, .5, 9]), dict(ignore=1), dict(category_id=44),
+             dict(bbox=[-40, 0, 30, 9])])])
+    data = CocoDataset(ann_file=str(root / 'ann.json'), metainfo=dict(classes=CLASSES), data_prefix=dict(img=''))
+    kept = sum(len(data.get_data_info(i)['instances']) for i in range(len(data)))
+    assert counts(table, Use(CLASSES))['objects read by mmdet'] == kept == len(table.ids) - 5
+
+
+def test_headers(root):
+    Image.fromarray(np.zeros((50, 80, 3), np.uint8)).save(root / 'images' / '001.jpg')
+    turned = Image.fromarray(np.zeros((SIDE, 60, 3), np.uint8))
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(root / 'images' / '002.jpg', exif=exif)
+    (root / 'images' / '003.jpg').write_bytes(b'no image')
+    table = edited(root, lambda content: content['images'][1].update(width=60, height=SIDE))
+    found = {fault.kind: fault for fault in header_faults(table, root / 'images')}
+    assert found['images with another width or height than their file'].places == ['001.jpg: 96×96, the file has 80×50']
+    side = found['images that EXIF turns on its side on loading, unlike width and height']
+    assert side.places == ['002.jpg: 60×96, loaded as 96×60'] and 'color_ignore_orientation' in side.remedy
+    assert found['images that cannot be opened'].places == ['003.jpg']
+    assert not any('EXIF' in fault.kind for fault in header_faults(table, root / 'images', upright=False))
+
+
+@pytest.mark.parametrize(('name', 'cause'), [
+    ('a\\001.jpg', 'backslashes'), ('/x/001.jpg', 'absolute path'), ('001.JPG', 'upper and lower case'),
+    ('001.png', 'another suffix'), ('a/001.jpg', 'a part too many')])
+def test_images_that_are_not_there(root, name, cause):
+    fault, = absent_images([name, '002.jpg'], root / 'images')
+    assert fault.count == 1 and cause in fault.remedy
+
+
+def test_the_cache_follows_the_content(root, monkeypatch):
+    path = root / 'ann.json'
+    table = cached_table(path, large=0)
+    assert len(list((root / '.mmkcla_cache').iterdir())) == 2
+    again = unpack(pack(table))
+    assert again.ids == table.ids and np.array_equal(again.box, table.box) and again.faults == table.faults
+    monkeypatch.setattr('mmkcla.datasets.detection.coco.cache.read_table', lambda path: pytest.fail('read again'))
+    assert cached_table(path, large=0).names == table.names
+    monkeypatch.undo()
+    assert edited(root, first('images', width=50)).sizes[0, 0] == 50
+    assert cached_table(path, large=0).sizes[0, 0] == 50
+    for entry in (root / '.mmkcla_cache').glob('*.table'):
+        entry.write_bytes(b'damaged')
+    assert cached_table(path, large=0).sizes[0, 0] == 50
+
+
+def test_a_folder_that_cannot_be_written(root, tmp_path, monkeypatch):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'home'))
+    (root / '.mmkcla_cache').write_text('in the way')
+    cached_table(root / 'ann.json', large=0)
+    assert list((tmp_path / 'home').rglob('*.table'))
+
+
+def test_both_parsers_agree(root):
+    fast = read_table(root / 'ann.json')
+    slow = edited(root, lambda content: content.update(info=math.nan))
+    assert np.array_equal(fast.box, slow.box)
+    assert np.array_equal(fast.segmentation, slow.segmentation) and not (fast.segmentation == ABSENT).any()
+
+
+@pytest.mark.parametrize(('dataset', 'message'), [
+    (dict(metainfo=dict(CLASSES=CLASSES)), 'metainfo has the key CLASSES, which the hosts ignore; write classes='),
+    (dict(data_prefix=dict(img_path='images/')), "write data_prefix=dict(img='images/')")])
+def test_keys_that_the_host_ignores(root, dataset, message):
+    data = dict(type='CocoDataset', data_root=str(root), ann_file='ann.json', data_prefix=dict(img='images/'),
+                metainfo=dict(classes=CLASSES))
+    from mmkcla.runtime.hosts import import_hosts
+    import_hosts(['mmdet'])
+    config = dict(default_scope='mmdet', model={}, train_dataloader=dict(dataset={**data, **dataset}))
+    with pytest.raises(UserError) as caught:
+        check_config(Config(config))
+    assert message in str(caught.value)
+
+
+def test_verify(root, tmp_path, capsys):
+    edited(root, first('annotations', bbox=[300, 1, 9, 9]))
+    page, record = tmp_path / 'page.html', tmp_path / 'report.json'
+    assert main(['data', 'verify', str(root / 'ann.json'), '--html', str(page), '--json', str(record), '--pictures',
+                 str(tmp_path / 'pictures')]) == 0
+    assert 'dropped: boxes outside their image: 1 (id 1 in 001.jpg: bbox [300, 1, 9, 9])' in capsys.readouterr().out
+    report, = json.loads(record.read_text())
+    assert report['counts']['images'] == 6 and report['faults'][0]['kind'] == 'boxes outside their image'
+    assert 'data:image/png;base64,' in page.read_text() and Image.open(tmp_path / 'pictures' / '0.png').width > 900
+    edited(root, every('iscrowd', 1))
+    assert main(['data', 'verify', str(root / 'ann.json')]) == 1
+    assert 'refused: objects with iscrowd 1' in capsys.readouterr().out
