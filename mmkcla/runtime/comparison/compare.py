@@ -154,7 +154,8 @@ def compare(candidates: Sequence[Candidate], baseline: str | None = None,
     for metric in names:
         family: dict[str, list[Comparison]] = {IMAGES: [], SEEDS: []}
         for one, two in pairs:
-            if not all(any(_number(values.get(metric)) for values in each.metrics.values()) for each in (one, two)):
+            if not all(any(math.isfinite(_value(values, metric)) for values in each.metrics.values())
+                       for each in (one, two)):
                 continue
             for over, result in _compare_pair(one, two, metric, metric in shown, faults[one.name, two.name]):
                 family[over].append(result)
@@ -173,13 +174,17 @@ def preferred(candidates: Iterable[Candidate]) -> list[str]:
 
 
 def _metric_names(candidate: Candidate) -> list[str]:
-    keys = dict.fromkeys(key for values in candidate.metrics.values() for key, value in values.items()
-                         if _number(value) and key.rpartition('/')[2] not in _NO_SCORE)
+    keys = dict.fromkeys(key for values in candidate.metrics.values() for key in values
+                         if math.isfinite(_value(values, key)) and key.rpartition('/')[2] not in _NO_SCORE)
     return [key for key in keys if not (key.endswith(('_lo', '_hi')) and key[:-3] in keys)]
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _value(metrics: Mapping[str, Any], metric: str) -> float:
+    """Value of a metric; NaN if there is none. The COCO tools report −1 if there are no such objects."""
+    value = metrics.get(metric)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return math.nan if value == -1 and kind_of(metric).unit == 'fraction' else float(value)
 
 
 def _compare_pair(one: Candidate, two: Candidate, metric: str, shown: bool,
@@ -198,8 +203,7 @@ def _compare_pair(one: Candidate, two: Candidate, metric: str, shown: bool,
             yield IMAGES, dataclasses.replace(base, result=result)
     except UserError as error:
         yield IMAGES, dataclasses.replace(base, reason=one_line(error))
-    values = [[float(values) if _number(values := each.metrics[seed].get(metric)) else math.nan for seed in seeds]
-              for each in (one, two)]
+    values = [[_value(each.metrics[seed], metric) for seed in seeds] for each in (one, two)]
     yield SEEDS, dataclasses.replace(base, over=SEEDS, result=compare_paired(*values, student=True))
 
 
