@@ -7,16 +7,21 @@ from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ..datasets.compare import check_checkpoint_classes
 from ..errors import UserError
-from ..utils.text import one_line
+from ..utils.text import note, one_line, plural
 from ..weights.addresses import read_address
 from ..weights.matching import compare, require, state_dict_for
 from ..weights.method_record import Difference, classes_in, differences, require_same_method
 from ..weights.safe_loading import load_safely
 from ..weights.training_state import check_training_state
+from .checks.batches import accumulation
+from .checks.paramwise import paramwise_notes
+from .checks.resumed import check_same_kinds, finished_line, settings_of, unused_line, unused_settings
+from .checks.run_length import RunLength
+from .checks.schedules import check_schedules
 
 
 class CheckedRunner(Runner):
@@ -43,6 +48,7 @@ class CheckedRunner(Runner):
         checkpoint = read_address(filename)
         if self._resuming:
             check_training_state(checkpoint, filename)
+            check_same_kinds(self, checkpoint, filename)
         model = inner_model(self.model)
         state_dict = state_dict_for(model, checkpoint)
         meta = checkpoint.get('meta') if isinstance(checkpoint.get('meta'), dict) else {}
@@ -75,7 +81,31 @@ class CheckedRunner(Runner):
         """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""
         built = super().build_train_loop(loop)
         check_iterations(built.dataloader)
+        for line in check_schedules(self.cfg, run_length(built)):
+            note(line)
+        counts = accumulation(self.cfg.get('optim_wrapper') or {})
+        if counts > 1:
+            note(f'optim_wrapper.accumulative_counts={counts}: {plural(built.max_iters, "iteration")}, '
+                 f'{plural(-(-built.max_iters // counts), "step")} of the optimizer; schedules and intervals count '
+                 'iterations')
         return built
+
+    def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
+        """Like mmengine's, but name the settings for single parameters that change none."""
+        if isinstance(optim_wrapper, dict):
+            for line in paramwise_notes(inner_model(self.model), optim_wrapper):
+                note(line)
+        return super().build_optim_wrapper(optim_wrapper)
+
+    def scale_lr(self, optim_wrapper: Any, auto_scale_lr: dict | None = None) -> None:
+        """Like mmengine's, but count the images of all iterations that are accumulated for a step."""
+        counts = accumulation(optim_wrapper)
+        if counts > 1 and auto_scale_lr and auto_scale_lr.get('enable'):
+            base = auto_scale_lr['base_batch_size']
+            self.logger.info(f'{counts} iterations are accumulated for a step: the base batch size {base} is divided '
+                             f'by {counts}')
+            auto_scale_lr = {**auto_scale_lr, 'base_batch_size': base / counts}
+        super().scale_lr(optim_wrapper, auto_scale_lr)
 
     def build_visualizer(self, visualizer: Any = None) -> Any:
         """Like mmengine's, but with a new visualizer per run; one with a fixed name would keep writing to the folder of
@@ -89,6 +119,7 @@ class CheckedRunner(Runner):
         self.labels = self._training_labels()
         self.required, self.hint = 'all', '; resume with the config that the training was started with'
         self._resuming = True
+        wanted, seed = settings_of(self), self._randomness_cfg.get('seed')
         try:
             super().resume(filename, *args, **kwargs)
         except (KeyError, ValueError) as error:  # raised by optimizers and schedulers that do not fit
@@ -99,6 +130,14 @@ class CheckedRunner(Runner):
                             f'--cfg-options load_from={filename}') from error
         finally:
             self._resuming = False
+        lines = unused_settings(wanted, settings_of(self))
+        if seed is not None and self._randomness_cfg.get('seed') != seed:
+            lines.append(f'seed {self._randomness_cfg["seed"]} (config: {seed})')
+        if lines:
+            note(unused_line(lines, filename))
+        finished = finished_line(self.train_loop, not isinstance(self.train_loop, IterBasedTrainLoop), filename)
+        if finished:
+            note(finished)
 
     def _training_labels(self) -> tuple[Sequence[str], str] | None:
         metainfo = getattr(getattr(self.train_dataloader, 'dataset', None), 'metainfo', None) or {}
@@ -129,6 +168,16 @@ def build_runner(config: Any, required: str, hint: str = '', partial_allowed: bo
     runner = runner_class.from_cfg(config)
     runner.required, runner.hint, runner.partial_allowed = required, hint, partial_allowed
     return runner
+
+
+def run_length(loop: Any) -> RunLength:
+    """Return the length of a built training loop."""
+    by_epoch = not isinstance(loop, IterBasedTrainLoop)
+    try:
+        per_epoch = len(loop.dataloader)
+    except TypeError:  # a stream
+        per_epoch = None
+    return RunLength(by_epoch, loop.max_epochs if by_epoch else None, loop.max_iters, per_epoch)
 
 
 def check_iterations(dataloader: Any) -> None:

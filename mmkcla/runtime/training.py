@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..utils.text import note
+from .checks.batches import accumulation, images_per_step
 from .config import section
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def set_learning_rate(config: 'Config', scale: bool) -> None:
     Raises:
         UserError: scaling is requested, but the config does not define the base batch size.
     """
-    from mmengine.dist import get_world_size
     rule = config.get('auto_scale_lr') or {}
     base = rule.get('base_batch_size')
     if scale and base is None:
@@ -59,10 +59,11 @@ def set_learning_rate(config: 'Config', scale: bool) -> None:
                         'dict(base_batch_size=16), the number of images per iteration over all GPUs')
     if scale:
         config.auto_scale_lr.enable = True
-    batch = config.train_dataloader.get('batch_size')
-    if base and batch and not rule.get('enable') and not scale and batch * get_world_size() != base:
-        note(f'the learning rate of the config is for {base} images per iteration, this run has '
-             f'{batch * get_world_size()}; --auto-scale-lr adapts it')
+    images, counts = images_per_step(config), accumulation(config.optim_wrapper)
+    if base and images and not rule.get('enable') and not scale and images != base:
+        accumulated = f' (accumulative_counts={counts})' if counts > 1 else ''
+        note(f'the learning rate of the config is for {base} images per iteration, this run has {images}{accumulated}; '
+             '--auto-scale-lr adapts it')
 
 
 def add_outputs(config: 'Config') -> None:
