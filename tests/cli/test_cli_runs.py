@@ -74,7 +74,7 @@ def test_what_gives_an_iteration(monkeypatch):
 
 @pytest.mark.parametrize(('options', 'says'), [
     ([f'test_evaluator={METRIC[:-1]}, treshold=.5, _delete_=True)'],
-     "config: BinarySegMetric.__init__() got an unexpected keyword argument 'treshold'"),
+     "test_evaluator.treshold: mmkcla.BinarySegMetric takes no 'treshold' (did you mean 'threshold'?)"),
     ([f'test_evaluator={METRIC[:-1]}, threshold=7, _delete_=True)'],
      'BinarySegMetric: threshold=7 must be a probability between 0 and 1'),
     ([f'val_evaluator={METRIC[:-1]}, _delete_=True)', 'default_hooks.checkpoint.save_best=DSC_poold'],
