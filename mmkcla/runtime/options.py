@@ -70,7 +70,8 @@ def key_parts(key: str) -> list[str]:
 def merge_options(config: 'Config', options: list[str]) -> None:
     """Merge ``options`` (``KEY=VALUE`` each) into ``config``, in their order.
 
-    ``data_root``, a variable in most configs, is replaced in the data sets and evaluators that use its value.
+    ``data_root``, a variable in most configs, is replaced in the data sets and evaluators that use its value, and
+    ``crop_size`` in all entries that have its value.
 
     Raises:
         UserError: an option is malformed, or would have no effect.
@@ -80,7 +81,9 @@ def merge_options(config: 'Config', options: list[str]) -> None:
     whole = config.get('model') is not None  # otherwise it is not the config of a run
     moving = whole and 'data_root' in keys and isinstance(config.get('data_root'), str) and config.data_root
     if whole:
-        _refuse_spent(config, [key for key in keys if key != 'data_root' or not moving])
+        sized = 'crop_size' in keys and _move_size(config, dict(changes)['crop_size'])
+        moved = {name for name, done in (('data_root', moving), ('crop_size', sized)) if done}
+        _refuse_spent(config, [key for key in keys if key not in moved])
     if moving:
         _move_data(config, dict(changes)['data_root'])
     places = [resolved(config, key_parts(key)) for key in keys]
@@ -129,6 +132,32 @@ def _refuse_spent(config: 'Config', keys: list[str]) -> None:
         if config.get('custom_imports') is None:
             raise UserError(line)
         note(line)
+
+
+def _move_size(config: 'Config', size: Any) -> bool:
+    """Replace the config's ``crop_size`` by ``size`` in all entries of a run that have its value.
+
+    Returns:
+        Whether there are any.
+
+    Raises:
+        UserError: ``size`` is not a height and a width.
+    """
+    old = config.get('crop_size')
+    if not isinstance(old, (list, tuple)) or len(old) != 2:
+        return False
+    read = {key: config[key] for key in config if key in keys_read()}
+    places = [place for place, value in _walk(read) if type(value) is type(old)
+              and value == (old[::-1] if place.endswith('scale') else old)]  # a scale is (width, height)
+    if not places:
+        return False
+    if not isinstance(size, (list, tuple)) or [type(side) is int and side > 0 for side in size] != [True, True]:
+        raise UserError(f'--cfg-options crop_size={size!r}: give height and width, e.g. crop_size=(128,128)')
+    for place in places:
+        value = type(old)(size[::-1] if place.endswith('scale') else size)
+        assign(config, place.split('.'), value, '--cfg-options crop_size')
+    note(f'--cfg-options crop_size: replaced {old} by {size} in {", ".join(places)}')
+    return True
 
 
 def _where_used(config: 'Config', name: str) -> str:

@@ -64,12 +64,20 @@ def test_a_root_that_is_nowhere(tmp_path) -> None:
         load_config(str(tmp_path / 'a.py'), ['data_root=e'])
 
 
+def test_crop_size_reaches_every_place(capsys) -> None:
+    """Height and width; the scale of a resize is width and height."""
+    config = load_config(UNET, ['crop_size=(96,128)'])
+    assert config.model.data_preprocessor.size == (96, 128)
+    assert config.tta_pipeline[1].transforms[0][0].scale == (128, 96)
+    for split, number in (('train', 2), ('val', 1), ('test', 1)):
+        assert config[f'{split}_dataloader'].dataset.pipeline[number].scale == (128, 96)
+    assert '(256, 256)' not in str({key: value for key, value in config.items() if key.endswith(('loader', 'model'))})
+    assert capsys.readouterr().err.startswith('note: --cfg-options crop_size: replaced (256, 256) by (96, 128) in ')
+
+
 def test_used_variables_stop(tmp_path, capsys) -> None:
     for option, says in (
-            ('crop_size=(128,128)', 'crop_size: crop_size is a variable that was used when the config was loaded; '
-             'changing it has no effect. Set the entries with its value: model.data_preprocessor.size, '
-             'tta_pipeline.1.transforms.0.0.scale, train_dataloader.dataset.pipeline.2.scale, '
-             'val_dataloader.dataset.pipeline.1.scale, test_dataloader.dataset.pipeline.1.scale'),
+            ('crop_size=128', 'crop_size=128: give height and width, e.g. crop_size=(128,128)'),
             ('train_pipeline.0.type=A', 'train_pipeline.0.type: train_pipeline is a variable that was used when the '
              'config was loaded; changing it has no effect. Set the entries with its value: '
              'train_dataloader.dataset.pipeline'),
