@@ -26,7 +26,8 @@ ids = lambda value: value if isinstance(value, str) else value.__name__  # noqa:
 
 @cache
 def committed_rows():
-    lines = host_backbones.PAGE.read_text(encoding='utf-8').splitlines()
+    text = host_backbones.PAGE.read_text(encoding='utf-8')
+    lines = text.split(host_backbones.START)[1].split(host_backbones.END)[0].splitlines()
     rows = [tuple(cell.strip() for cell in line.strip('|').split('|')) for line in lines if line.startswith('| mm')]
     return {row[:2]: row[2:] for row in rows}
 
