@@ -52,7 +52,8 @@ def _custom_keys(keys: dict, parameters: dict[str, nn.Parameter], place: str) ->
     modules = {'.'.join(name.split('.')[:depth]) for name in parameters for depth in range(1, name.count('.') + 2)}
     modules |= {part for name in parameters for part in name.split('.')}
     for key, names in used.items():
-        nested = [inner for inner, value in keys[key].items() if isinstance(value, dict)]
+        nested = [inner for inner, value in keys[key].items() if isinstance(value, dict)
+                  and any(f'{key}.{inner}' in name for name in parameters)]
         if nested:
             raise UserError(f"{place}.{key} has the dict {nested[0]!r}; write a name with dots in quotes: {place}."
                             f"'{key}.{nested[0]}'.lr_mult=…")
