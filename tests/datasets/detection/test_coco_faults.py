@@ -194,7 +194,7 @@ def test_headers(root):
     assert found['images with another width or height than their file'].places == ['001.jpg: 96×96, the file has 80×50']
     side = found['images that EXIF turns on its side on loading, unlike width and height']
     assert side.places == ['002.jpg: 60×96, loaded as 96×60'] and 'color_ignore_orientation' in side.remedy
-    assert found['images that cannot be opened'].places == ['003.jpg']
+    assert found['images that cannot be opened'].places == ['003.jpg: not an image, or of an unknown format']
     assert not any('EXIF' in fault.kind for fault in header_faults(table, root / 'images', upright=False))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ....utils.images import ORIENTATION, upright_size
+from ....utils.images import ORIENTATION, image_problem, upright_size
 from ....utils.parallel import run_parallel
 from ....utils.text import plural
 from ...findings import PLACES
@@ -37,7 +37,7 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
     for i, found in zip(chosen.tolist(), read, strict=True):
         name, said = table.names[i], tuple(table.sizes[i])
         if found is None:
-            unreadable.append(name)
+            unreadable.append(f'{name}: {_reason(folder / name)}')
             continue
         stored, loaded, orientation = found
         right, other = (loaded, stored) if upright else (stored, loaded)
@@ -74,6 +74,13 @@ def _sizes(path: Path) -> tuple[tuple[int, int], tuple[int, int], int] | None:
             return picture.size, upright, orientation
     except Exception:  # Pillow's plugins raise what they like
         return None
+
+
+def _reason(path: Path) -> str:
+    try:
+        return image_problem(path.read_bytes()) or 'not an image, or of an unknown format'
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
 
 
 def _size(size: tuple) -> str:
