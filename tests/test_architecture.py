@@ -12,6 +12,7 @@ LEVELS = {
     'utils': 1,
     'layers': 2, 'ops': 2,
     'weights': 3, 'models': 3, 'datasets': 3, 'evaluation': 3,
+    'zoo': 3,  # names for mmpretrain's hub
     'checkpoint': 3, 'convert': 3,  # public import paths of weights
     'runtime': 4,
     'analysis': 5, 'stereo': 5,

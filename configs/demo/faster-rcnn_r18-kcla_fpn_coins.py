@@ -24,7 +24,7 @@ model = dict(
     test_cfg=dict(rpn=dict(nms_pre=200, max_per_img=64), rcnn=dict(max_per_img=32)))
 
 train_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(type='LoadAnnotations', with_bbox=True),
     dict(type='RandomResize', scale=(128, 128), ratio_range=(0.8, 1.25), keep_ratio=True),
     dict(type='RandomFlip', prob=[0.3, 0.3], direction=['horizontal', 'vertical']),

@@ -3,9 +3,9 @@ _base_ = 'mmdet::mask_rcnn/mask-rcnn_r101_fpn_1x_coco.py'
 
 model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))
 
-# mmkcla's loader names the file it cannot read
-train_pipeline = [dict(type='mmkcla.LoadImageFromFile', backend_args=None), *_base_.train_pipeline[1:]]
-test_pipeline = [dict(type='mmkcla.LoadImageFromFile', backend_args=None), *_base_.test_pipeline[1:]]
+# the loader of mmkcla (_scope_), which names unreadable files, by the type that the inferencers of the hosts expect
+train_pipeline = [dict(type='LoadImageFromFile', _scope_='mmkcla', backend_args=None), *_base_.train_pipeline[1:]]
+test_pipeline = [dict(type='LoadImageFromFile', _scope_='mmkcla', backend_args=None), *_base_.test_pipeline[1:]]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

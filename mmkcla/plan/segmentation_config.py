@@ -95,12 +95,12 @@ tta_pipeline[1]['transforms'][0] = [resize]'''
     return '''\
 resize = dict(type='Resize', scale=image_size, keep_ratio=False)
 train_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'), dict(type='LoadAnnotations'), resize,
+    dict(type='LoadImageFromFile', _scope_='mmkcla'), dict(type='LoadAnnotations'), resize,
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),  # leave it out where left and right differ
     dict(type='PackSegInputs')
 ]
 test_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'), resize, dict(type='LoadAnnotations'), dict(type='PackSegInputs')
+    dict(type='LoadImageFromFile', _scope_='mmkcla'), resize, dict(type='LoadAnnotations'), dict(type='PackSegInputs')
 ]'''
 
 

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mmengine.config import Config
 
+_LOADERS = ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile', 'mmkcla.LoadImageFromFile')
+
 
 def tidy_dataloaders(config: 'Config', host: str | None) -> None:
     """Fix dataloader settings that would fail or warn on this machine, and set the collation mmpretrain expects."""
@@ -23,10 +25,13 @@ def tidy_dataloaders(config: 'Config', host: str | None) -> None:
 
 
 def _name_unreadable_images(part: Any) -> None:
-    """Replace mmcv's image loader by mmkcla's, which differs only in its error messages."""
+    """Replace mmcv's image loader by mmkcla's, which differs only in its error messages.
+
+    The scope is set apart from the type, since the inferencers of mmseg and mmpretrain look for the plain type.
+    """
     if isinstance(part, dict):
-        if part.get('type') in ('LoadImageFromFile', 'mmcv.LoadImageFromFile', 'mmdet.LoadImageFromFile'):
-            part['type'] = 'mmkcla.LoadImageFromFile'
+        if part.get('type') in _LOADERS:
+            part.update(type='LoadImageFromFile', _scope_='mmkcla')
         part = list(part.values())
     if isinstance(part, (list, tuple)):
         for entry in part:

@@ -46,7 +46,7 @@ def test_builds(path):
     assert config.optim_wrapper.optimizer.lr == expected_lr and config.auto_scale_lr.base_batch_size == 16
     assert config.train_dataloader.batch_size == 2 and config.train_cfg.max_epochs == 12
     for loader in (config.train_dataloader, config.val_dataloader, config.test_dataloader):
-        assert loader.dataset.pipeline[0].type == 'mmkcla.LoadImageFromFile'
+        assert loader.dataset.pipeline[0] == dict(type='LoadImageFromFile', _scope_='mmkcla', backend_args=None)
         assert len(loader.dataset.pipeline) == len(set(str(step) for step in loader.dataset.pipeline))
     assert 'custom_imports' not in config and config.default_scope == 'mmdet'
 

@@ -4,7 +4,7 @@ data_root = 'data/isic2017'
 crop_size = (256, 256)
 
 train_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(type='mmkcla.LoadBinaryMask'),
     dict(type='Resize', scale=crop_size, keep_ratio=False),
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),
@@ -15,13 +15,13 @@ train_pipeline = [
 ]
 # the mask is loaded after the resize: it stays at the image's own size, where the metric compares
 test_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(type='Resize', scale=crop_size, keep_ratio=False),
     dict(type='mmkcla.LoadBinaryMask'),
     dict(type='PackSegInputs')
 ]
 tta_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(
         type='TestTimeAug',
         transforms=[[dict(type='Resize', scale=crop_size, keep_ratio=False)],

@@ -27,7 +27,7 @@ val_dataloader = dict(
         data_prefix=dict(img='val2017/'),
         test_mode=True,
         pipeline=[
-            dict(type='mmkcla.LoadImageFromFile'),
+            dict(type='LoadImageFromFile', _scope_='mmkcla'),
             dict(type='Resize', scale=(128, 128), keep_ratio=True),
             dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
             dict(

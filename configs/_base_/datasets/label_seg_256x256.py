@@ -5,7 +5,7 @@ data_root = 'data/labels'
 crop_size = (256, 256)
 
 train_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(type='LoadAnnotations'),
     dict(type='Resize', scale=crop_size, keep_ratio=False),
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),
@@ -14,7 +14,7 @@ train_pipeline = [
 ]
 # the labels are loaded after the resize: they stay at the image's own size, where the metric compares
 test_pipeline = [
-    dict(type='mmkcla.LoadImageFromFile'),
+    dict(type='LoadImageFromFile', _scope_='mmkcla'),
     dict(type='Resize', scale=crop_size, keep_ratio=False),
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs')

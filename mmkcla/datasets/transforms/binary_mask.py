@@ -38,8 +38,16 @@ class LoadBinaryMask(BaseTransform):
         self.imdecode_backend = imdecode_backend
 
     def transform(self, results: dict) -> dict:
-        """Load ``results['seg_map_path']``; adds ``gt_seg_map`` to ``results`` and to its ``seg_fields``."""
-        path = results['seg_map_path']
+        """Load ``results['seg_map_path']``; adds ``gt_seg_map`` to ``results`` and to its ``seg_fields``.
+
+        A single image of an inferencer (no ``seg_map_path``, and not a sample of a data set) is returned unchanged.
+        """
+        path = results.get('seg_map_path')
+        if path is None:
+            if 'sample_idx' in results:  # set by every data set of mmengine
+                raise UserError(f'the data set gives no mask (seg_map_path) for the image {results.get("img_path")}; '
+                                "set the mask folder in its data_prefix, or remove LoadBinaryMask from its pipeline")
+            return results
         mask = self._read(path)
         shape = results.get('ori_shape')
         if shape is not None and mask.shape != tuple(shape):
