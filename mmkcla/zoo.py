@@ -30,7 +30,7 @@ def register() -> list[str]:
     try:
         from mmpretrain.apis import ModelHub, list_models
     except ModuleNotFoundError as error:
-        if error.name != 'mmpretrain':
+        if str(error.name).partition('.')[0] != 'mmpretrain':
             raise
         raise UserError('mmkcla.zoo needs mmpretrain: run `pip install onedl-mmpretrain`') from error
     import yaml  # a requirement of mmengine, and so of mmpretrain

@@ -27,7 +27,8 @@ BY_HOST = {host: [path for path, scope in SCOPES.items() if scope == host] for h
 FAMILIES = [  # one of each kind of network; the slow test runs the others
     'demo/faster-rcnn_r18-kcla_kclafpn_coins.py', 'demo/mask-rcnn_r18-kcla_fpn_coins.py',
     'demo/faster-rcnn_r18-ea_fpn-ea_coins.py', 'demo/unet-kcla-small_coins.py',
-    'unet/unet-kcla-r34_1xb8-300e_kvasir-seg-256x256.py', 'semantic_fpn/fpn_r50-kcla_kclafpn_1xb8-300e_isic2018-256x256.py',
+    'unet/unet-kcla-r34_1xb8-300e_kvasir-seg-256x256.py',
+    'semantic_fpn/fpn_r50-kcla_kclafpn_1xb8-300e_isic2018-256x256.py',
     'demo/kcla-resnet20_digits.py', 'cifar/dla-light-resnet20_1xb128-180e_cifar100.py',
     'cifar_ablations/kcla-rla-resnet56_1xb128-180e_cifar100.py', 'imagenet/kcla-resnet50_8xb32_in1k.py']
 

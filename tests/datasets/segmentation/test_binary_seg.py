@@ -99,3 +99,12 @@ def test_rotation_is_drawn_per_sample(tmp_path):
     image = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
     turned = {rotate(dict(img=image.copy(), seg_fields=[]))['img'].tobytes() for _ in range(8)}
     assert len(turned) == 8
+
+
+def test_only_an_image_of_an_inferencer_may_lack_its_mask():
+    """The inferencers of mmseg pass an image alone; a sample of a data set without a mask is an error, as before."""
+    alone = dict(img_path='a.png')
+    assert LoadBinaryMask()(dict(alone)) == alone
+    for missing in ({}, {'seg_map_path': None}):
+        with pytest.raises(UserError, match=r'gives no mask \(seg_map_path\) for the image a.png; set the mask folder'):
+            LoadBinaryMask()(dict(alone, sample_idx=0, **missing))
