@@ -176,7 +176,7 @@ def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Fin
     if not deep:
         return findings
     names = list(map(str, deep))
-    if str(loader.get('type')) != 'mmkcla.LoadImageFromFile':
+    if 'mmkcla' not in (loader.get('_scope_'), str(loader.get('type')).partition('.')[0]):
         findings.append(Finding(f"{plural(len(deep), 'image')} of more than 8 bits, of which {loader.get('type')} "
                                 "drops the low ones; use type='mmkcla.LoadImageFromFile' in all pipelines, for 12 bits "
                                 'with bits=12', True, len(deep), names))

@@ -160,5 +160,7 @@ def test_inferencer_loader_takes_what_mmseg_gives(image):
         assert np.array_equal(results['img'], pixels)
         assert results['img_shape'] == results['ori_shape'] == (60, 80)
     assert InferencerLoader(to_float32=True)(pixels)['img'].dtype == np.float32
+    deep = InferencerLoader(bits=12)(np.full((2, 3, 3), 4095, np.uint16))['img']
+    assert deep.dtype == np.uint8 and (deep == 255).all()
     with pytest.raises(TypeError, match='a path, an array or a dict, not int'):
         InferencerLoader()(3)

@@ -39,7 +39,8 @@ def test_example(title, tmp_path):
     Image.fromarray(pixels).save(tmp_path / 'image.png')
     shown = dict(Segmentation='set(mask.ravel().tolist()) <= {0, 1}, mask.shape', Detection='len(boxes[0])',
                  Classification='len(names), answer in "abcdefghij"')[title]
-    result = subprocess.run([sys.executable, '-W', 'ignore', '-c', f'{EXAMPLES[title]}\nprint()\nprint({shown})'], cwd=tmp_path,
+    code = f'{EXAMPLES[title]}\nprint()\nprint({shown})'
+    result = subprocess.run([sys.executable, '-W', 'ignore', '-c', code], cwd=tmp_path,
                             capture_output=True, text=True, check=False,
                             env=os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
     assert result.returncode == 0, result.stderr[-2000:]

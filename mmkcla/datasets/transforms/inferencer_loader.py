@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 
 from ...registry import TRANSFORMS
+from ...utils.images import to_8_bits
 from .loading import LoadImageFromFile
 
 
@@ -12,8 +13,10 @@ class LoadImageFromNDArray(LoadImageFromFile):
     """Prepare an image that is in memory (same arguments as :class:`LoadImageFromFile`)."""
 
     def transform(self, results: dict) -> dict:
-        """Take ``results['img']`` (H×W×C, or H×W) as it is; sets ``img_path``, ``img_shape`` and ``ori_shape``."""
+        """Take ``results['img']`` (H×W×C, or H×W; 16 bits are scaled as in files); sets ``img_path`` and the shapes."""
         image = results['img']
+        if image.dtype == np.uint16 and self.color_type != 'unchanged':
+            image = to_8_bits(image, 2 ** (self.bits or 16) - 1)
         results['img'] = image.astype(np.float32) if self.to_float32 else image
         results['img_path'] = None
         results['img_shape'] = image.shape[:2]

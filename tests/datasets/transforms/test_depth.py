@@ -196,3 +196,14 @@ def test_class_folders_of_deep_and_float_images(tmp_path):
     (tmp_path / 'train' / 'apple' / '0.tif').write_bytes(KINDS['float.tif'][0])
     with pytest.raises(UserError, match='1 image of 32-bit or floating-point values'):
         check_config(config, ('train',))
+
+
+def test_the_scope_names_our_loader_too(tmp_path):
+    """``_scope_='mmkcla'`` with the plain type is the loader of this package: no finding about dropped bits."""
+    from types import SimpleNamespace
+
+    from mmkcla.datasets.image_files import depth_findings
+    deep = [SimpleNamespace(path=tmp_path / 'a.png', bits=16)]
+    ours = dict(type='LoadImageFromFile', _scope_='mmkcla', bits=16)
+    assert depth_findings(deep, ours) == depth_findings(deep, dict(type='mmkcla.LoadImageFromFile', bits=16)) == []
+    assert 'drops the low ones' in depth_findings(deep, dict(type='LoadImageFromFile'))[0].text
