@@ -64,7 +64,7 @@ def test_ap_of_the_images_is_that_of_the_test(annotations, tmp_path):
             assert score(np.tile(codes, 2)) == pytest.approx(score(codes), abs=1e-2)  # the same images twice
     found = {each.metric: each for each in compare([near, far]) if each.over == 'images'}
     assert near.metrics[0]['coco/bbox_mAP_l'] == -1  # no such objects: not a score
-    assert set(found) == {'coco/bbox_mAP', 'coco/bbox_mAP_s', 'coco/bbox_mAP_m'}  # AP50 and AP75 only if they are asked for
+    assert set(found) == {'coco/bbox_mAP', 'coco/bbox_mAP_s', 'coco/bbox_mAP_m'}
     assert found['coco/bbox_mAP_m'].reason == 'of the COCO metrics, only AP, AP50 and AP75 are tested over images'
     shown = found['coco/bbox_mAP']
     assert shown.verdict == 'shown' and shown.result.test == 'paired randomization'
