@@ -1,19 +1,20 @@
 """Check a data set in COCO format before a run."""
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...errors import UserError
 from ...registry import DATA_CHECKS
 from ...utils.text import did_you_mean, listed, note
 from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
+from ..pipelines import steps_of
 from ..report import DROPPED, MENDED, NOTE, REFUSED, Fault
 from .coco.cache import cached_table
-from .coco.faults import Use, find_faults, used
-from .coco.headers import header_faults
-from .coco.report import absent_images
+from .coco.faults import Use, find_faults, images_of, used
+from .coco.report import absent_images, image_faults
 from .coco.table import Table
 from .compare import order_problem
 
@@ -34,10 +35,9 @@ def check_coco(dataset: Dataset, model: dict) -> None:
     if not table.names:
         raise UserError(f'{annotations} lists no images ({where}.ann_file)')
     _refuse(annotations, table.faults)
-    missing = absent_images(table.names, folder)
-    if missing:
-        raise UserError(f'{annotations}: {missing[0]}')
     use = use_of(dataset, model, classes)
+    part = None if use.indices is None else np.flatnonzero(images_of(table, use))
+    _refuse(annotations, absent_images(table.names if part is None else [table.names[i] for i in part], folder))
     faults = find_faults(table, use)
     _refuse(annotations, [fault for fault in faults if fault.kind.startswith('categories with the name')])
     if classes:
@@ -47,9 +47,10 @@ def check_coco(dataset: Dataset, model: dict) -> None:
         _refuse(annotations, faults)
     if dataset.trained_on and classes:
         _check_any_object(classes, table, use, annotations)
-    headers = (annotations, folder, loads_upright(dataset))
+    pipeline = dataset.config.get('pipeline') or ()
+    headers = (annotations, folder, str(pipeline), None if part is None else part.tobytes())
     if headers not in dataset.cache:
-        dataset.cache[headers] = header_faults(table, folder, headers[2])
+        dataset.cache[headers] = image_faults(table, folder, pipeline, part=part)
     faults += dataset.cache[headers]
     _refuse(annotations, faults if dataset.annotated else dataset.cache[headers])
     for fault in faults:
@@ -104,27 +105,7 @@ def use_of(dataset: Dataset, model: Any, classes: tuple[str, ...] | None) -> Use
         renumbered = all('mmkcla' in str(one.get('type')) for one in evaluators)
     return Use(classes, dataset.trained_on, masks,
                any(step.get('with_mask') and step.get('poly2mask') is False for step in loading), renumbered,
-               dict(config.get('filter_cfg') or {}) if filtered else {})
-
-
-def loads_upright(dataset: Dataset) -> bool:
-    """Whether the pipeline applies the EXIF orientation on loading (mmcv's default)."""
-    for step in steps_of(dataset.config.get('pipeline')):
-        if 'LoadImageFromFile' in str(step.get('type')):
-            colour = str(step.get('color_type', 'color'))
-            return colour != 'unchanged' and not colour.endswith('ignore_orientation')
-    return True
-
-
-def steps_of(pipeline: Any) -> Iterator[dict]:
-    """The steps of a pipeline, with those inside other steps."""
-    if isinstance(pipeline, dict):
-        if 'type' in pipeline:
-            yield pipeline
-        yield from steps_of(pipeline.get('transforms'))
-    elif isinstance(pipeline, (list, tuple)):
-        for part in pipeline:
-            yield from steps_of(part)
+               dict(config.get('filter_cfg') or {}) if filtered else {}, config.get('indices'))
 
 
 def _refuse(annotations: Path, faults: list[Fault]) -> None:

@@ -8,7 +8,7 @@ from ...errors import UserError
 from ...registry import DATA_REPORTS, PATH_REPORTS
 from ..check import Dataset, classes_of
 from ..report import Report
-from .check import check_paths, is_remote, loads_upright, use_of
+from .check import check_paths, is_remote, use_of
 from .coco.cache import cached_table
 from .coco.faults import Use
 from .coco.report import write_report
@@ -26,7 +26,8 @@ def report_coco(dataset: Dataset, config: Any) -> Report | None:
     annotations, folder = check_paths(dataset)
     use = use_of(dataset, config.get('model') or {}, classes_of(dataset))
     table = cached_table(annotations)
-    return write_report(f'{dataset.where}: {annotations}', annotations, table, use, folder, loads_upright(dataset))
+    return write_report(f'{dataset.where}: {annotations}', annotations, table, use, folder,
+                        dataset.config.get('pipeline'))
 
 
 @PATH_REPORTS.register_module('coco')

@@ -2,6 +2,7 @@
 import json
 import math
 
+import cv2
 import numpy as np
 import pytest
 from mmengine.config import Config
@@ -11,11 +12,12 @@ from tiny import CLASSES, write_coco
 from mmkcla.cli import main
 from mmkcla.datasets.check import check_config
 from mmkcla.datasets.detection.coco.cache import cached_table, pack, unpack
-from mmkcla.datasets.detection.coco.faults import Use, find_faults
+from mmkcla.datasets.detection.coco.faults import Use, find_faults, images_of
 from mmkcla.datasets.detection.coco.headers import header_faults
 from mmkcla.datasets.detection.coco.masks import ABSENT
 from mmkcla.datasets.detection.coco.report import absent_images, counts
 from mmkcla.datasets.detection.coco.table import read_table
+from mmkcla.datasets.detection.verify import report_file
 from mmkcla.errors import UserError
 
 SIDE = 96
@@ -262,3 +264,83 @@ def test_verify(root, tmp_path, capsys):
     edited(root, every('iscrowd', 1))
     assert main(['data', 'verify', str(root / 'ann.json')]) == 1
     assert 'refused: objects with iscrowd 1' in capsys.readouterr().out
+
+
+def coco_config(root, pipeline=(), **more):
+    from mmkcla.runtime.hosts import import_hosts
+    import_hosts(['mmdet'])
+    data = dict(type='CocoDataset', data_root=str(root), ann_file='ann.json', data_prefix=dict(img='images/'),
+                metainfo=dict(classes=CLASSES), pipeline=list(pipeline), **more)
+    return Config(dict(default_scope='mmdet', model={}, train_dataloader=dict(dataset=data)))
+
+
+def deep(root, bits, suffix='.png'):
+    """Replace the first image by one of 16-bit values up to ``2**bits - 1``."""
+    pixels = np.linspace(0, 2 ** bits - 1, SIDE * SIDE).astype(np.uint16).reshape(SIDE, SIDE)
+    cv2.imwrite(str(root / 'images' / f'001{suffix}'), pixels)
+    edited(root, first('images', file_name=f'001{suffix}'))
+
+
+@pytest.mark.parametrize(('bits', 'loader', 'message'), [
+    (12, dict(type='LoadImageFromFile'), '1 image of more than 8 bits, of which LoadImageFromFile drops the low ones'),
+    (16, dict(type='mmdet.LoadImageFromFile'), '1 image of more than 8 bits, of which mmdet.LoadImageFromFile drops'),
+    (12, dict(type='mmkcla.LoadImageFromFile'), '1 image of 16 bits with values up to 4095 only'),
+    (12, dict(type='mmkcla.LoadImageFromFile', bits=12), None), (16, dict(type='mmkcla.LoadImageFromFile'), None),
+    (12, dict(type='LoadImageFromFile', color_type='unchanged'), None)])
+@pytest.mark.parametrize('suffix', ['.png', '.tif'])
+def test_deep_images(root, bits, loader, message, suffix):
+    deep(root, bits, suffix)
+    if message is None:
+        check_config(coco_config(root, [loader]))
+        return
+    with pytest.raises(UserError) as caught:
+        check_config(coco_config(root, [loader]))
+    assert message in str(caught.value) and f'001{suffix}' in str(caught.value)
+
+
+def test_deep_images_without_a_config(root):
+    deep(root, 12)
+    found = [fault for fault in report_file(root / 'ann.json').faults if 'values up to 4095' in fault.kind]
+    assert [(fault.severity, fault.count, fault.places) for fault in found] == [
+        ('refused', 1, [str(root / 'images' / '001.png')])]
+
+
+@pytest.mark.parametrize('suffix', ['jpg', 'png'])
+def test_images_of_which_a_resize_leaves_nothing(root, suffix):
+    Image.new('RGB', (9000, 1)).save(root / 'images' / f'001.{suffix}')
+    edited(root, lambda content: (
+        content['images'][0].update(file_name=f'001.{suffix}', width=9000, height=1),
+        content.update(annotations=[one for one in content['annotations'] if one['image_id'] != 1])))
+    load = dict(type='LoadImageFromFile')
+    check_config(coco_config(root, [load, dict(type='Resize', scale=(64, 64))]))
+    with pytest.raises(UserError, match=r'1 image so narrow that .* leaves nothing of them; .*: .*001.* \(9000×1\)'):
+        check_config(coco_config(root, [load, dict(type='Resize', scale=(64, 64), keep_ratio=True)]))
+
+
+@pytest.mark.parametrize(('indices', 'images'), [
+    (None, 5), (0, 0), (2, 2), (-2, 2), ([0, 4], 2), ((1,), 1)])
+def test_indices_as_the_host_takes_them(root, indices, images):
+    def outside(content):  # image 1 has no object, each other one an additional box that mmdet leaves out
+        content['annotations'] = [one for one in content['annotations'] if one['image_id'] != 1]
+        content['annotations'] += [dict(content['annotations'][0], id=100 + i, image_id=i, bbox=[300, 1, 9, 9])
+                                   for i in range(2, 7)]
+    table = edited(root, outside)
+    filters = dict(filter_empty_gt=True)
+    config = coco_config(root, filter_cfg=filters, indices=indices)
+    from mmdet.registry import DATASETS
+    host = DATASETS.build({**config.train_dataloader.dataset, 'serialize_data': False})
+    use = Use(CLASSES, filters=filters, indices=indices)
+    assert [table.image_ids[i] for i in np.flatnonzero(images_of(table, use))] == [
+        host.get_data_info(i)['img_id'] for i in range(len(host))]
+    assert kind_of(severities(table, classes=CLASSES, filters=filters, indices=indices), 'outside') == (
+        ('dropped', images) if images else None)
+    found = counts(table, use)
+    assert found['objects read by mmdet'] == sum(len(host.get_data_info(i)['instances']) for i in range(len(host)))
+    assert found.get('images chosen by indices', 5) == images
+
+
+def test_images_outside_the_indices_may_be_absent(root):
+    (root / 'images' / '006.jpg').unlink()
+    check_config(coco_config(root, indices=5))
+    with pytest.raises(UserError, match='images that are not in'):
+        check_config(coco_config(root))

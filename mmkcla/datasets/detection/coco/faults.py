@@ -29,6 +29,7 @@ class Use:
         polygons_only: whether run-length masks are ignored (``poly2mask=False``).
         renumbered: whether the evaluator renumbers annotations; None: it is not evaluated.
         filters: ``filter_cfg`` of the data set; empty where it does not apply.
+        indices: ``indices`` of the data set; None: all of its images.
     """
 
     classes: tuple[str, ...] | None = None
@@ -37,6 +38,7 @@ class Use:
     polygons_only: bool = False
     renumbered: bool | None = True
     filters: dict[str, Any] = field(default_factory=dict)
+    indices: int | Sequence[int] | None = None
 
 
 def find_faults(table: Table, use: Use) -> list[Fault]:
@@ -56,6 +58,24 @@ def find_faults(table: Table, use: Use) -> list[Fault]:
 
 def used(table: Table, use: Use) -> np.ndarray:
     """``(N,)`` whether an annotation is of an image and of a class of the data set."""
+    wanted = _of_classes(table, use)
+    return wanted if use.indices is None else wanted & images_of(table, use)[table.image]
+
+
+def images_of(table: Table, use: Use) -> np.ndarray:
+    """``(M,)`` whether an image is in the data set: after ``filter_cfg``, then ``indices``, as in mmengine."""
+    small, empty = _removed(table, use)
+    kept = np.flatnonzero(~(small | empty))
+    if isinstance(use.indices, int):
+        kept = kept[:use.indices] if use.indices >= 0 else kept[use.indices:]
+    elif use.indices is not None:
+        kept = kept[[i for i in use.indices if -len(kept) <= i < len(kept)]]
+    inside = np.zeros(len(table.names), bool)
+    inside[kept] = True
+    return inside
+
+
+def _of_classes(table: Table, use: Use) -> np.ndarray:
     known = np.array([use.classes is None or name in use.classes for name in table.classes] + [False], bool)
     return known[table.category] & (table.image >= 0)
 
@@ -268,16 +288,10 @@ def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
 
 def _filtered(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
     """Images that ``filter_cfg`` removes, and a data set that has nothing left."""
-    count = len(table.names)
-    labelled = np.zeros(count, bool)
-    labelled[table.image[used(table, use)]] = True
-    small = ~(table.sizes.min(1) >= use.filters.get('min_size', 0)) if count else labelled
-    faults, removed = [], small
-    for where, what in ((small, f'smaller than min_size={use.filters.get("min_size")}'),
-                        (~labelled & ~small, 'without an object')):
-        if what == 'without an object' and not use.filters.get('filter_empty_gt'):
-            continue
-        removed = removed | where
+    count, faults = len(table.names), []
+    small, empty = _removed(table, use)
+    removed = small | empty
+    for where, what in ((small, f'smaller than min_size={use.filters.get("min_size")}'), (empty, 'without an object')):
         if where.any():
             places = [table.names[i] for i in np.flatnonzero(where)[:PLACES]]
             faults.append(Fault(f'images {what}', DROPPED, int(where.sum()), places,
@@ -286,6 +300,17 @@ def _filtered(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
         faults.insert(0, Fault('images, all of which filter_cfg removes', REFUSED, count, table.names[:PLACES],
                                'change filter_cfg (filter_empty_gt, min_size), or the labels'))
     return faults
+
+
+def _removed(table: Table, use: Use) -> tuple[np.ndarray, np.ndarray]:
+    """``(M,)`` the images that ``filter_cfg`` removes as too small, and the others that it removes as empty."""
+    small, empty = np.zeros(len(table.names), bool), np.zeros(len(table.names), bool)
+    if use.filters and len(small):
+        small = ~(table.sizes.min(1) >= use.filters.get('min_size', 0))
+    if use.filters.get('filter_empty_gt'):
+        empty = ~small
+        empty[table.image[_of_classes(table, use)]] = False
+    return small, empty
 
 
 def usable_masks(table: Table) -> np.ndarray:

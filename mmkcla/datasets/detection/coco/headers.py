@@ -1,8 +1,9 @@
-"""Compare the sizes in a COCO file with the headers of the image files."""
+"""Compare a COCO file with the headers of the image files, and these with the pipeline."""
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -11,14 +12,17 @@ from ....utils.images import ORIENTATION, image_problem, upright_size
 from ....utils.parallel import run_parallel
 from ....utils.text import plural
 from ...findings import PLACES
-from ...report import NOTE, REFUSED, Fault
+from ...image_files import ImageFile, depth_findings, read_images, shape_findings
+from ...pipelines import image_loader
+from ...report import NOTE, REFUSED, Fault, faults_of
 from .table import Table
 
 MOST_READ = 2000  # headers read before a run; evenly spaced in larger data sets
 _FEW = 0.001  # share of images below which another size is a remark
 
 
-def header_faults(table: Table, folder: Path, upright: bool = True, most: int | None = MOST_READ) -> list[Fault]:
+def header_faults(table: Table, folder: Path, upright: bool = True, most: int | None = MOST_READ,
+                  part: np.ndarray | None = None) -> list[Fault]:
     """Images whose size in their file is another one than ``width`` and ``height`` say.
 
     Args:
@@ -26,10 +30,10 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
         folder: of the images.
         upright: whether the pipeline applies the EXIF orientation on loading, as OpenCV does.
         most: number of headers to read; None: all.
+        part: indices of the images of the data set; None: all.
     """
-    count = len(table.names)
-    chosen = np.arange(count) if most is None or count <= most else np.unique(
-        np.linspace(0, count - 1, most).round().astype(int))
+    chosen = evenly(table, most, part)
+    count = len(table.names) if part is None else len(part)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         read = run_parallel(_sizes, [folder / table.names[i] for i in chosen], title='image headers')
@@ -63,6 +67,39 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
               'replace or remove them' + part),
         Fault('images that EXIF mirrors or turns by 180°', NOTE, len(flipped), flipped[:PLACES],
               'see the pictures of mmkcla data verify whether the labels fit' + part)) if fault.count]
+
+
+def evenly(table: Table, most: int | None, part: np.ndarray | None = None) -> np.ndarray:
+    """Indices of at most ``most`` images, evenly spaced over the file, or over a part of it."""
+    part = np.arange(len(table.names)) if part is None else part
+    if most is None or len(part) <= most:
+        return part
+    return part[np.unique(np.linspace(0, len(part) - 1, most).round().astype(int))]
+
+
+def pixel_faults(table: Table, folder: Path, pipeline: Any, most: int | None = MOST_READ,
+                 part: np.ndarray | None = None) -> list[Fault]:
+    """Images whose bit depth the pipeline does not load as it is meant, or that its resize leaves nothing of.
+
+    Args:
+        table, folder, most, part: see :func:`header_faults`; the sizes of the table must be those of the files.
+        pipeline: the steps of the data set.
+    """
+    chosen = evenly(table, most, part).tolist()
+    paths = [folder / table.names[i] for i in chosen]
+    jpeg = run_parallel(_is_jpeg, paths, title='image headers')
+    sized = [ImageFile(path, *(int(side) for side in table.sizes[i]), 3, 8, '')  # a JPEG has 8 bits
+             for i, path, known in zip(chosen, paths, jpeg, strict=True) if known and (table.sizes[i] > 0).all()]
+    read = read_images([path for path, known in zip(paths, jpeg, strict=True) if not known])
+    return faults_of(depth_findings(read, image_loader(pipeline)) + shape_findings(sized + read, pipeline))
+
+
+def _is_jpeg(path: Path) -> bool:
+    try:
+        with path.open('rb') as file:
+            return file.read(2) == b'\xff\xd8'
+    except OSError:  # header_faults reports it
+        return True
 
 
 def _sizes(path: Path) -> tuple[tuple[int, int], tuple[int, int], int] | None:

@@ -11,18 +11,20 @@ import numpy as np
 
 from ....utils.text import plural
 from ...findings import PLACES
+from ...pipelines import applies_orientation, image_loader
 from ...report import REFUSED, SEVERITIES, Fault, Report
 from ...sheet import CROWD, SAMPLES, Sample, spread_out
-from .faults import Use, find_faults, host_keeps, used
-from .headers import header_faults
+from .faults import Use, find_faults, host_keeps, images_of, used
+from .headers import MOST_READ, header_faults, pixel_faults
 from .masks import ABSENT
 from .reader import Annotation, read_content
 from .table import Table
 
+DEFAULT_PIPELINE = (dict(type='mmkcla.LoadImageFromFile'),)  # of a file without a config
 _SMALL, _MEDIUM = 32 ** 2, 96 ** 2  # COCO's limits of area, in square pixels
 
 
-def write_report(title: str, path: Path, table: Table, use: Use, folder: Path | None, upright: bool = True,
+def write_report(title: str, path: Path, table: Table, use: Use, folder: Path | None, pipeline: Any = None,
                  most: int | None = None) -> Report:
     """Everything about one file.
 
@@ -32,17 +34,28 @@ def write_report(title: str, path: Path, table: Table, use: Use, folder: Path | 
         table: its contents.
         use: what it is used for.
         folder: of the images; None: unknown, so that they are not read.
-        upright: whether the pipeline applies the EXIF orientation.
+        pipeline: the steps of the data set; None: the loader of mmkcla.
         most: image headers to read; None: all.
     """
     faults = find_faults(table, use)
     if folder is not None and all(table.names):
-        missing = absent_images(table.names, folder)
-        faults += missing or header_faults(table, folder, upright, most)
+        part = None if use.indices is None else np.flatnonzero(images_of(table, use))
+        faults += (absent_images(table.names if part is None else [table.names[i] for i in part], folder)
+                   or image_faults(table, folder, pipeline or DEFAULT_PIPELINE, most, part))
     faults.sort(key=lambda fault: SEVERITIES.index(fault.severity))
     classes = list(table.classes)
     return Report(title, counts(table, use), faults, classes,
                   draw=None if folder is None else lambda: samples(path, table, folder, faults))
+
+
+def image_faults(table: Table, folder: Path, pipeline: Any, most: int | None = MOST_READ,
+                 part: np.ndarray | None = None) -> list[Fault]:
+    """Faults of the image files: sizes, damage and bit depths; see :func:`.headers.header_faults`."""
+    loader = image_loader(pipeline)
+    faults = header_faults(table, folder, loader is None or applies_orientation(loader), most, part)
+    if any(fault.severity == REFUSED for fault in faults):
+        return faults
+    return faults + pixel_faults(table, folder, pipeline, most, part)
 
 
 def counts(table: Table, use: Use) -> dict[str, Any]:
@@ -52,7 +65,8 @@ def counts(table: Table, use: Use) -> dict[str, Any]:
     kept = host_keeps(table, use)[0] & ~crowd
     area = table.area[objects]
     labelled = len(np.unique(table.image[here]))
-    return {'images': len(table.names), 'images with annotations': labelled, 'annotations': len(table.ids),
+    part = {} if use.indices is None else {'images chosen by indices': int(images_of(table, use).sum())}
+    return {'images': len(table.names), **part, 'images with annotations': labelled, 'annotations': len(table.ids),
             'objects': {name: int((objects & (table.category == number)).sum())
                         for number, name in enumerate(table.classes) if use.classes is None or name in use.classes},
             'objects read by mmdet': int(kept.sum()),
