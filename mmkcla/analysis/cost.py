@@ -5,7 +5,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from ..layers import known_layer_attentions, layer_attention_class
 from ..utils.figures import new_figure, write_figure
 from ..utils.tables import write_csv
 from ..utils.text import did_you_mean
-from .count import MacCounter
+from .count import RULE_HINT, MacCounter
 
 VARIANTS = {'SoftmaxLayerAttention, literal': dict(type='SoftmaxLayerAttention', literal=True)}
 DEPTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -38,6 +38,8 @@ class Point:
     * ``saved_bytes``: kept for the backward pass after a forward in training mode, every storage once, parameters left
       out; the layers' input maps are among them where a layer keeps them;
     * ``state_bytes``: of the state after the last layer in inference, every storage once;
+    * ``uncounted``: output elements of the operators that are not in ``macs``, by name;
+    * ``without_rule``: of these, the operators that may hold multiply-accumulates; ``macs`` is too low with any;
     * ``inference_seconds``, ``training_seconds``: of all layers, medians of the repeats; training is forward and
       backward. Per layer: divided by ``depth`` (the two ``…_per_layer`` columns of the CSV). On one thread of a CPU it
       is the process's own time, which other programs hardly change; else the wall clock's.
@@ -55,6 +57,8 @@ class Point:
     state_bytes: int | None = None
     inference_seconds: float | None = None
     training_seconds: float | None = None
+    uncounted: dict[str, int] = field(default_factory=dict)
+    without_rule: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> bool:
@@ -169,7 +173,7 @@ def _measure(name: str, depth: int, shape: tuple[int, int, int, int], repeats: i
         with MacCounter() as counter:
             _run(layers, maps, last_only=True)
     point = Point(name, depth, 'done', parameters, counter.macs + counter.elementwise, counter.macs, saved,
-                  _bytes_of(state), inference, training)
+                  _bytes_of(state), inference, training, dict(counter.elements), sorted(counter.without_rule))
     return point, first
 
 
@@ -255,6 +259,17 @@ def by_method(points: Sequence[Point]) -> dict[str, list[Point]]:
             for name in dict.fromkeys(point.method for point in points)}
 
 
+def without_rule(points: Sequence[Point]) -> list[str]:
+    """The operators without a FLOP rule that may hold multiply-accumulates."""
+    return sorted({operator for point in points for operator in point.without_rule})
+
+
+def unknown_macs(points: Sequence[Point]) -> list[str]:
+    """One line per method whose MACs are not known, with what to do."""
+    return [f'the MACs of {name} are not known: torch has no FLOP rule for {", ".join(operators)}; {RULE_HINT}'
+            for name, own in by_method(points).items() if (operators := without_rule(own))]
+
+
 def conclusions(points: Sequence[Point]) -> list[str]:
     """One line per method: the exponents, the depths they cover, and where it was stopped."""
     lines = []
@@ -263,13 +278,17 @@ def conclusions(points: Sequence[Point]) -> list[str]:
         parts = []
         for quantity, what in QUANTITIES.items():
             power = exponent(own, quantity)
-            if power is not None:
+            if quantity == 'macs' and without_rule(own):
+                parts.append(f'MACs not known (no rule for {", ".join(without_rule(own))})')
+            elif power is not None:
                 parts.append(f'{what} ∝ D^{power + 0.:.2f}')
             elif done and all(getattr(point, quantity) == 0 for point in own if point.done):
                 parts.append(f'{what} none')
         half = done[-max(2, math.ceil(len(done) / 2)):]
         text = f'{name}: ' + (', '.join(parts) + f' (fitted over D = {half[0]} to {half[-1]})' if len(done) > 1
                               else 'too few depths for an exponent')
+        names = dict.fromkeys(operator for point in own for operator in point.uncounted)
+        text += f'; not in the MACs: {", ".join(names)}' if names else ''
         stop = next((point for point in own if not point.done), None)
         lines.append(text + (f'; depth {stop.depth} {stop.status}' if stop else ''))
     return lines
@@ -279,15 +298,22 @@ def write(folder: Path, points: Sequence[Point], settings: str) -> list[Path]:
     """``cost.csv`` with one row per point, ``exponents.csv``, ``cost.png``; ``settings`` is in the title."""
     table, powers, picture = folder / 'cost.csv', folder / 'exponents.csv', folder / 'cost.png'
     per_layer = ('inference_seconds', 'training_seconds')
-    rows = [asdict(point) | {f'{quantity}_per_layer': getattr(point, quantity) / point.depth
+    rows = [asdict(point) | _operators(point) | {f'{quantity}_per_layer': getattr(point, quantity) / point.depth
                              for quantity in per_layer if point.done} | dict(threads=torch.get_num_threads())
             for point in points]
     write_csv(table, rows, [*(field.name for field in fields(Point)),
                             *(f'{quantity}_per_layer' for quantity in per_layer), 'threads'])
-    write_csv(powers, ({'method': name} | {quantity: exponent(own, quantity) for quantity in QUANTITIES}
+    write_csv(powers, ({'method': name} | {quantity: exponent(own, quantity) for quantity in QUANTITIES
+                                           if quantity != 'macs' or not without_rule(own)}
                        for name, own in by_method(points).items()), ['method', *QUANTITIES])
     _draw(picture, points, settings)
     return [table, powers, picture]
+
+
+def _operators(point: Point) -> dict[str, str]:
+    """The columns ``uncounted`` and ``without_rule`` as text, the first with its output elements."""
+    return dict(uncounted='; '.join(f'{name} {elements}' for name, elements in point.uncounted.items()),
+                without_rule='; '.join(point.without_rule))
 
 
 def _draw(path: Path, points: Sequence[Point], settings: str) -> None:
@@ -300,6 +326,8 @@ def _draw(path: Path, points: Sequence[Point], settings: str) -> None:
     for axis, (quantity, (label, unit)) in zip(axes, panels.items(), strict=False):
         for number, (name, own) in enumerate(by_method(points).items()):
             per_layer = quantity.endswith('seconds')
+            if quantity == 'macs' and without_rule(own):
+                continue
             shown = [(point.depth, getattr(point, quantity) / unit / (point.depth if per_layer else 1))
                      for point in own if point.done and getattr(point, quantity) > 0]
             if shown:

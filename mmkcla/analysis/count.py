@@ -25,7 +25,18 @@ _NO_WORK = {
     'empty', 'empty_like', 'empty_strided', 'fill_', 'full', 'full_like', 'new_empty', 'new_empty_strided',
     'new_full', 'new_ones', 'new_zeros', 'ones', 'ones_like', 'resize_', 'scalar_tensor', 'zero_', 'zeros',
     'zeros_like', 'gather', 'index', 'index_put_', 'index_select', 'item', '_local_scalar_dense', 'nonzero',
-    '_unsafe_index'}
+    '_unsafe_index', 'view_as_real', 'view_as_complex', 'complex', '_conj'}
+# functions, sums and selections by definition without multiply-accumulates that torch does not tag as point-wise
+_NO_MACS = {
+    '_softmax', '_log_softmax', '_safe_softmax', 'elu', 'elu_', 'sum', 'mean', 'amax', 'amin', 'max', 'min', 'aminmax',
+    'argmax', 'argmin', 'any', 'all', 'prod', 'logsumexp', 'cumsum', 'cummax', 'cummin', 'logcumsumexp', 'topk', 'sort',
+    'var', 'std', 'var_mean', 'std_mean', 'linalg_vector_norm', 'norm', 'max_pool2d_with_indices', 'max_pool2d',
+    'avg_pool2d', '_adaptive_avg_pool2d', 'adaptive_max_pool2d', 'native_dropout', 'bernoulli', 'bernoulli_', 'rand',
+    'randn', 'rand_like', 'randn_like', 'randint', 'randperm', 'uniform_', 'normal_', 'embedding', 'roll', 'scatter',
+    'scatter_', 'scatter_add', 'scatter_add_', 'index_add', 'index_add_', 'upsample_nearest2d', 'masked_fill',
+    'masked_fill_', 'where', 'tril', 'triu', 'bincount', 'searchsorted', 'bucketize', 'unique_dim', '_unique2', 'equal',
+    'torchvision::nms', 'torchvision::roi_align', 'torchvision::roi_pool'}
+RULE_HINT = 'register one with torch.utils.flop_counter.register_flop_formula in the module of the class'
 
 
 class MacCounter(TorchDispatchMode):
@@ -35,7 +46,9 @@ class MacCounter(TorchDispatchMode):
     bias additions). ``elementwise``: one per output element of multiplications, divisions, interpolations and batch
     norms, including the addition of the same multiply-accumulate. The mixing of maps by layer attentions is of this
     kind. Plain additions, sums, comparisons, exponentials and other functions are not counted in either; ``calls`` and
-    ``elements`` have their calls and output elements by operator. Views, copies and allocations are ignored.
+    ``elements`` have their calls and output elements by operator. ``without_rule``: of these, the operators that may
+    hold multiply-accumulates for which there is no rule, such as custom operators, Fourier transforms or layer norms;
+    the count is too low where there are any. Views, copies and allocations are ignored.
 
     Args:
         root: also count the MACs per module: ``by_module`` has them by the names of ``root.named_modules()`` whose
@@ -49,6 +62,7 @@ class MacCounter(TorchDispatchMode):
         self.by_module: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.elements: Counter[str] = Counter()
+        self.without_rule: set[str] = set()
         self._root = root
         self._tracker: ModuleTracker | None = None
         self._depth = 0  # the context is re-entered while a composite operator is decomposed
@@ -94,6 +108,8 @@ class MacCounter(TorchDispatchMode):
             label = name if namespace == 'aten' else f'{namespace}::{name}'
             self.calls[label] += 1
             self.elements[label] += size
+            if packet not in ELEMENTWISE and label not in _NO_MACS and torch.Tag.pointwise not in func.tags:
+                self.without_rule.add(label)
         return out
 
     def part(self, name: str) -> int:

@@ -14,7 +14,7 @@ from ..utils.figures import new_figure, write_figure
 from ..utils.files import whole_file
 from ..utils.tables import write_csv
 from ..utils.text import one_line
-from .count import MacCounter
+from .count import RULE_HINT, MacCounter
 from .subject import seeded_model
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Complexity:
 
     ``parts``: the children of the model, with the layer attentions of the backbone again separately; ``uncounted``:
     operator, calls and output elements, sorted by elements; ``proposals``: number of regions in the second stage of
-    two-stage detectors, else None.
+    two-stage detectors, else None; ``without_rule``: of the uncounted operators those of other packages than torch,
+    which may hold matrix products, so that ``macs`` is a lower bound.
     """
 
     config: str
@@ -53,6 +54,7 @@ class Complexity:
     parts: list[Part]
     uncounted: list[tuple[str, int, int]]
     proposals: int | None = None
+    without_rule: tuple[str, ...] = ()
 
 
 def complexity(config: Config, shape: tuple[int, int], device: torch.device | str = 'cpu') -> Complexity:
@@ -88,7 +90,8 @@ def complexity(config: Config, shape: tuple[int, int], device: torch.device | st
     return Complexity(
         Path(config.filename).stem, shape, _parameters(model), counter.macs, _parts(model, counter),
         sorted(((name, calls, counter.elements[name]) for name, calls in counter.calls.items()),
-               key=lambda entry: -entry[2]), regions[0] if regions else None)
+               key=lambda entry: -entry[2]), regions[0] if regions else None,
+        tuple(sorted(name for name in counter.without_rule if '::' in name)))
 
 
 def _in_channels(model: nn.Module) -> int:
@@ -193,6 +196,9 @@ def markdown(results: Sequence[Complexity]) -> list[str]:
     for result in results:
         listed = ', '.join(f'{name} ({calls}; {elements / 1e6:.2f})' for name, calls, elements in result.uncounted)
         lines.append(f'* {result.config}: {listed}')
+        if result.without_rule:
+            lines.append(f'  * without a FLOP rule, so the MACs are a lower bound: {", ".join(result.without_rule)}; '
+                         + RULE_HINT)
     regions = [f'{result.config}: {result.proposals}' for result in results if result.proposals is not None]
     if regions:
         lines += ['', 'Regions in the second stage of detectors (depends on the weights, here random, and on the '

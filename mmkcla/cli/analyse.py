@@ -175,6 +175,8 @@ def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
         cost.measure(depths, methods, args.channels, args.size, args.batch, args.repeats, args.limit, args.memory_limit,
                      options, device),
         total=len(methods) * len(set(depths)), unit='stage', disable=None))
+    for line in cost.unknown_macs(points):
+        note(line)
     threads = f'{torch.get_num_threads()} threads' if torch.get_num_threads() > 1 else '1 thread'
     heads = '' if args.head_channels is None else f'd={args.head_channels}, '
     settings = (f'{args.channels} channels, {heads}maps {args.size}×{args.size}, batch {args.batch}, '
@@ -191,6 +193,9 @@ def run_flops(args: argparse.Namespace) -> tuple[list[str], list[Path]]:
         prepare_hosts(config)
         from ..analysis import flops
         results.append(flops.complexity(config, shape))
+        if operators := results[-1].without_rule:
+            note(f'the MACs of {results[-1].config} are a lower bound: torch has no FLOP rule for '
+                 f'{", ".join(operators)}; {flops.RULE_HINT}')
     return flops.markdown(results) + ['', *flops.conclusions(results)], flops.write(args.out_dir, results)
 
 

@@ -3,7 +3,9 @@ import csv
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny import error_of
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from mmkcla.analysis import cost
 from mmkcla.analysis.cost import VARIANTS, Point, conclusions, default_methods, exponent, known_methods, measure
@@ -48,6 +50,39 @@ def test_counter_sums_parts_that_are_called_by_themselves() -> None:
     with torch.no_grad(), MacCounter(host) as counter:
         host(torch.randn(2, 3))
     assert counter.part('head') == 2 * (3 * 4 + 4 * 5) == counter.macs and counter.part('head.1') == 2 * 4 * 5
+
+
+@pytest.fixture
+def custom_operator():
+    """``mmkcla_test::twice``, an operator that torch has no FLOP rule for; unregistered afterwards."""
+    library = torch.library.Library('mmkcla_test', 'DEF')
+    library.define('twice(Tensor x) -> Tensor')
+    library.impl('twice', lambda x: x + x, 'CPU')
+    yield torch.ops.mmkcla_test.twice
+    flop_registry.pop(torch.ops.mmkcla_test.twice, None)
+    library._destroy()
+
+
+@pytest.mark.parametrize(('run', 'expected'), [
+    (lambda x: (x.exp() + 1).relu().sum(1).softmax(0).topk(2), set()),
+    (lambda x: F.elu(x).mean().sigmoid() - x.amax(), set()), (lambda x: F.avg_pool2d(x[None], 2), set()),
+    (lambda x: torch.fft.fft(x), {'_fft_r2c'}), (lambda x: torch.linalg.inv(x), {'linalg_inv_ex'}),
+    (lambda x: F.layer_norm(x, (4, )), {'native_layer_norm'})], ids=lambda value: '' if callable(value) else str(value))
+def test_operators_without_a_rule(run, expected) -> None:
+    x = torch.rand(4, 4, 4)
+    with torch.no_grad(), MacCounter() as counter:
+        run(x)
+    assert counter.without_rule == expected
+
+
+def test_a_registered_rule_counts(custom_operator) -> None:
+    with torch.no_grad(), MacCounter() as counter:
+        custom_operator(torch.ones(3, 5))
+    assert counter.without_rule == {'mmkcla_test::twice'} and counter.macs == 0
+    register_flop_formula(custom_operator)(lambda shape, **_: 2 * shape[0] * shape[1])
+    with torch.no_grad(), MacCounter() as counter:
+        custom_operator(torch.ones(3, 5))
+    assert counter.without_rule == set() and counter.macs == 15 and not counter.calls
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -162,6 +197,40 @@ def test_methods_of_others(capsys, tmp_path) -> None:
         rows = {row['method']: row for row in csv.DictReader(file)}
     assert rows['Cube']['parameters'] == '0' and rows['Cube']['status'] == 'done'
     assert int(rows['EfficientLayerAttention']['parameters']) == 2 * (3 * (16 * 8 + 8) + 8 * 16 + 16)
+
+
+def test_methods_without_a_flop_rule(capsys, tmp_path) -> None:
+    class Spectrum(LayerAttention):
+        def __init__(self, channels):
+            super().__init__()
+
+        def attend(self, x, state, shortcut=None):
+            return torch.fft.ifft2(torch.fft.fft2(x)).real.exp(), ()
+
+    try:
+        assert main(['analyse', 'cost', '--methods', 'Spectrum', 'KCLA', '--depths', '2', '4', '--channels', '16',
+                     '--size', '4', '--repeats', '1', '--out-dir', str(tmp_path)]) == 0
+    finally:
+        del LayerAttention._known['Spectrum']
+    shown = capsys.readouterr()
+    assert 'note: the MACs of Spectrum are not known: torch has no FLOP rule for _fft_c2c; register one ' \
+        'with torch.utils.flop_counter.register_flop_formula in the module of the class' in shown.err
+    assert 'of KCLA are not known' not in shown.err
+    spectrum, kcla = shown.out.splitlines()[1:3]
+    assert spectrum.startswith('Spectrum: MACs not known (no rule for _fft_c2c), kept for backward ∝')
+    assert spectrum.endswith('not in the MACs: _fft_c2c, exp, add')
+    assert kcla.startswith('KCLA: MACs ∝ D^') and '; not in the MACs: mean, sum, ' in kcla
+    with open(tmp_path / 'cost.csv', encoding='utf-8') as file:
+        first = next(csv.DictReader(file))
+    assert first['without_rule'] == '_fft_c2c' and first['uncounted'].endswith('exp 512; add 512')
+    with open(tmp_path / 'exponents.csv', encoding='utf-8') as file:
+        powers = list(csv.DictReader(file))
+    assert powers[0]['macs'] == '' and powers[1]['macs'] != ''
+
+
+def test_own_methods_have_all_rules() -> None:
+    assert not any(point.without_rule for name in known_methods() if not name.startswith(('_', 'EMA'))
+                   for point in points(name, depths=(2, )))
 
 
 def test_command(tmp_path, capsys) -> None:
