@@ -1,6 +1,8 @@
 """(b) How fast earlier layers fade: the share of each earlier layer in each layer's output."""
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 from ..layers.inspection import CARRY
 from ..utils.figures import new_figure, write_figure
 from ..utils.tables import write_csv
-from ..utils.text import plural
+from ..utils.text import note, plural
 from .subject import Subject, each_image
 
 COLUMNS = ('config', 'method', 'weights', 'stage', 'layer', 'from_layer', 'layers_back', 'share', 'share_std',
@@ -24,8 +26,8 @@ class Share:
 
     ``mean``: of its absolute value over images and heads (channels for MRLA-light and DLA-L); ``std``: over images
     (n − 1) of the mean over heads, None for one image; ``relative``: of the absolute values made to sum to 1 over the
-    tokens; ``with_norm``: as ``mean``, with the batch norms on the way (None where there are none). What a share is,
-    each method's ``layer_shares`` says.
+    tokens, over the images and heads where not all are 0, None if there are none; ``with_norm``: as ``mean``, with the
+    batch norms on the way (None where there are none). What a share is, each method's ``layer_shares`` says.
     """
 
     subject: Subject
@@ -35,7 +37,7 @@ class Share:
     images: int
     mean: float
     std: float | None
-    relative: float
+    relative: float | None
     with_norm: float | None
 
     @property
@@ -46,24 +48,33 @@ class Share:
 
 @torch.no_grad()
 def decay(subject: Subject, images: list[Path]) -> list[Share]:
-    """The shares of all tokens in the outputs of all layers."""
+    """The shares of all tokens in the outputs of all layers. Where all shares of a head are 0, a note says so."""
     found: dict[tuple[int, int, int], list[tuple[float, float, float | None]]] = {}
+    zeros: Counter[tuple[int, int]] = Counter()
     for _, stages in each_image(subject, images):
         for stage in stages:
             for position in range(stage.depth):
                 parts = stage.shares(position)
                 size = parts.weights.abs()
-                relative = size / size.sum(0)
+                total = size.sum(0)
+                relative = (size / total)[:, total > 0]  # elsewhere there is no ratio
+                zeros[stage.number, position + 1] += int((total == 0).sum())
                 for number, token in enumerate(parts.tokens):
                     with_norm = None if parts.with_norm is None else float(parts.with_norm[number].abs().mean())
                     found.setdefault((stage.number, position + 1, token), []).append(
-                        (float(size[number].mean()), float(relative[number].mean()), with_norm))
+                        (float(size[number].mean()), float(relative[number].mean()), with_norm))  # NaN without any
+    for (number, layer), count in zeros.items():
+        if count:
+            note(f'{subject.title}, stage {number}, layer {layer}: all shares are 0 in {count} of the heads or '
+                 f'channels of {plural(len(images), "image")}; relative shares are without them')
     results = []
     for (stage, layer, token), values in found.items():
-        means, relatives, with_norms = zip(*values, strict=True)
+        means, all_relatives, with_norms = zip(*values, strict=True)
+        relatives = [value for value in all_relatives if not math.isnan(value)]
         results.append(Share(
             subject, stage, layer, token, len(values), float(np.mean(means)),
-            float(np.std(means, ddof=1)) if len(values) > 1 else None, float(np.mean(relatives)),
+            float(np.std(means, ddof=1)) if len(values) > 1 else None,
+            float(np.mean(relatives)) if relatives else None,
             None if with_norms[0] is None else float(np.mean(with_norms))))
     return results
 
@@ -74,7 +85,7 @@ def conclusions(results: Sequence[Share]) -> list[str]:
     for subject, stage, own in _by_stage(results):
         last = own[0].layer
         by_token = {share.token: share for share in own}
-        parts = [f'its own share {by_token[last].mean:.3f}']
+        parts = [f'its own share {by_token[last].mean:.3f}' if last in by_token else 'no share of its own map']
         if 1 in by_token and last > 1:
             parts.append(f'of layer 1 {by_token[1].mean:.3f}')
         if CARRY in by_token:
@@ -131,7 +142,8 @@ def _draw(path: Path, results: Sequence[Share]) -> None:
                 if share.token == CARRY:
                     axis.plot(share.layer, share.mean, marker='s', linestyle='none', color=colour, fillstyle='none')
     for axis, stage in zip(axes, stages, strict=True):
-        axis.set(title=f'stage {stage}', xlabel='layers back', yscale='log')
+        positive = any((line.get_ydata() > 0).any() for line in axis.lines)
+        axis.set(title=f'stage {stage}', xlabel='layers back', yscale='log' if positive else 'linear')
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
     axes[0].set_ylabel('share in the last layer\'s output')

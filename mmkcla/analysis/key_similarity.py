@@ -1,6 +1,7 @@
 """(a) How alike the keys of a stage's layers are: the cosine of all pairs."""
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ..utils.figures import new_figure, sparse_ticks, write_figure
 from ..utils.tables import write_csv
-from ..utils.text import plural
+from ..utils.text import note, plural
 from .subject import Subject, each_image
 
 COLUMNS = ('config', 'method', 'weights', 'stage', 'layer_i', 'layer_j', 'cosine', 'cosine_std', 'images')
@@ -43,9 +44,16 @@ def cosines(stage_keys: Tensor) -> Tensor:
 def key_similarity(subject: Subject, images: list[Path]) -> list[Similarity]:
     """The similarities of all stages; ``stage_keys`` of each method defines the keys."""
     found: dict[int, list[Tensor]] = {}
+    zeros: Counter[int] = Counter()
     for _, stages in each_image(subject, images):
         for stage in stages:
-            found.setdefault(stage.number, []).append(cosines(stage.keys())[0].cpu())
+            keys = stage.keys()
+            zeros[stage.number] += int((keys == 0).all(-1).sum())
+            found.setdefault(stage.number, []).append(cosines(keys)[0].cpu())
+    for number, count in zeros.items():
+        if count:
+            note(f'{subject.title}, stage {number}: keys that are zero: {count} in '
+                 f'{plural(len(images), "image")}; they have no angle, and their cosines count as 0')
     results = []
     for number, of_images in found.items():
         stacked = torch.stack(of_images).numpy()

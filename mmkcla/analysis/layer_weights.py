@@ -10,7 +10,7 @@ import torch
 from ..layers.inspection import CARRY
 from ..utils.figures import new_figure, sparse_ticks, write_figure
 from ..utils.tables import write_csv
-from ..utils.text import plural
+from ..utils.text import listed, plural
 from .record import Stage
 from .subject import Subject, each_image
 
@@ -27,7 +27,7 @@ class StageWeights:
 
     ``weights``: of (layer, token), the shares of every image, each ``(heads,)``; ``temperatures`` and ``gates``: of a
     layer, of every image ``(heads,)``, empty for methods without; ``phi``: of a layer, ``(G, G)``. Per channel where
-    the shares are (MRLA-light, DLA-L).
+    the shares are (MRLA-light, DLA-L). ``not_known``: by class, the methods for heads that it does not define.
     """
 
     number: int
@@ -36,6 +36,7 @@ class StageWeights:
     temperatures: dict[int, list[np.ndarray]] = field(default_factory=dict)
     gates: dict[int, list[np.ndarray]] = field(default_factory=dict)
     phi: dict[int, np.ndarray] = field(default_factory=dict)
+    not_known: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, stage: Stage) -> None:
         """Add the calls of the stage for one image (batch 1)."""
@@ -43,9 +44,10 @@ class StageWeights:
             parts = stage.shares(position)
             for token, weight in zip(parts.tokens, parts.weights, strict=True):
                 self.weights.setdefault((position + 1, token), []).append(weight[0].cpu().double().numpy())
-            for kept, value in ((self.temperatures, call.layer.head_temperatures(call)),
-                                (self.gates, call.layer.head_gates(call))):
-                if value is not None:
+            if missing := call.layer.not_known_of_heads():
+                self.not_known[type(call.layer).__name__] = missing
+            for kept, name in ((self.temperatures, 'head_temperatures'), (self.gates, 'head_gates')):
+                if (value := stage.of_heads(position, name)) is not None:
                     kept.setdefault(position + 1, []).append(value[0].cpu().double().numpy())
             matrix = call.layer.head_mixing_matrix()
             if matrix is not None:
@@ -76,7 +78,8 @@ def layer_weights(subject: Subject, images: list[Path]) -> list[StageWeights]:
 
 
 def conclusions(subject: Subject, results: list[StageWeights]) -> list[str]:
-    """One line per stage: the layer with the largest weight in the last output, temperatures, gates."""
+    """One line per stage: the layer with the largest weight in the last output, temperatures, gates; one line per class
+    with methods that are not defined."""
     lines = []
     for result in results:
         last = {token: float(np.mean(values)) for (layer, token), values in result.weights.items()
@@ -94,7 +97,9 @@ def conclusions(subject: Subject, results: list[StageWeights]) -> list[str]:
                          f'{values.max():.3f})')
         images = len(next(iter(result.weights.values())))
         lines.append(f'{subject.title}, stage {result.number}: {"; ".join(parts)} ({plural(images, "image")})')
-    return lines
+    not_known = {name: methods for result in results for name, methods in result.not_known.items()}
+    return lines + [f'not known for {name}: define {listed(methods)} in the class (return None where it has none)'
+                    for name, methods in not_known.items()]
 
 
 def write(folder: Path, subject: Subject, results: list[StageWeights], images: list[Path]) -> list[Path]:

@@ -16,6 +16,9 @@ from .inspection import Call, Shares
 from .record import Recorded, parameters_of
 
 State = tuple[Tensor, ...]
+# optional methods for heads -> how they are defined
+HEAD_METHODS = {'head_gates': 'head_gates(call)', 'head_temperatures': 'head_temperatures(call)',
+                'head_mixing_matrix': 'head_mixing_matrix()'}
 SET_BY_NETWORK = ('channels', 'depth', 'carry_channels', 'carry_stride')  # arguments of build_stage
 
 
@@ -202,7 +205,7 @@ class LayerAttention(Recorded, nn.Module):
         raise self._not_defined('layer_shares(calls, position)', 'gives earlier layers no share')
 
     def head_gates(self, call: Call) -> Tensor | None:
-        """The gate in (0, 1) of each head, ``(B, G)``; None without gates."""
+        """The gate in (0, 1) of each head, ``(B, G)``; None without gates. See also :meth:`not_known_of_heads`."""
 
     def head_temperatures(self, call: Call) -> Tensor | None:
         """The factor on the scores of each head, ``(B, G)``; None if it is a common constant."""
@@ -210,6 +213,17 @@ class LayerAttention(Recorded, nn.Module):
     def head_mixing_matrix(self) -> Tensor | None:
         """The matrix that mixes the scores of the heads, ``(G, G)``: input heads in columns, output heads in rows; None
         without mixing."""
+
+    def not_known_of_heads(self) -> list[str]:
+        """The methods for heads of which nothing is known: they return None because the class does not define them.
+
+        For a computation (``attend``) of this package, None says that there are none; for one of others it does not.
+        """
+        kind = next(kind for kind in type(self).__mro__ if 'attend' in vars(kind))
+        if kind.__module__.startswith(f'{__name__.partition(".")[0]}.'):
+            return []
+        return [call for name, call in HEAD_METHODS.items()
+                if getattr(type(self), name) is getattr(LayerAttention, name)]
 
     def _not_defined(self, method: str, lack: str) -> UserError:
         name = type(self).__name__
