@@ -59,7 +59,7 @@ def set_learning_rate(config: 'Config', scale: bool) -> None:
                         'dict(base_batch_size=16), the number of images per iteration over all GPUs')
     if scale:
         config.auto_scale_lr.enable = True
-    images, counts = images_per_step(config), accumulation(config.optim_wrapper)
+    images, counts = images_per_step(config), accumulation(config.get('optim_wrapper') or {})
     if base and images and not rule.get('enable') and not scale and images != base:
         accumulated = f' (accumulative_counts={counts})' if counts > 1 else ''
         note(f'the learning rate of the config is for {base} images per iteration, this run has {images}{accumulated}; '

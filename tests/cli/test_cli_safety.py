@@ -82,6 +82,8 @@ val_dataloader = dict(num_workers=0, dataset=data)
 val_evaluator = dict(ann_file='{root}/ann.json')
 ''')
     assert main(['train', 'own.py']) == 2
+    assert 'images that cannot be opened: 1 (002.jpg: the file is empty)' in capsys.readouterr().err
+    assert main(['train', 'own.py', '--no-checks']) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith('error: cannot read the image') and error.endswith('002.jpg: the file is empty')
 

@@ -18,4 +18,4 @@ def images_per_step(config: Config) -> int | None:
     """Return batch size × processes × accumulated iterations; None without a batch size."""
     from mmengine.dist import get_world_size
     batch = config.train_dataloader.get('batch_size')
-    return batch and batch * get_world_size() * accumulation(config.optim_wrapper)
+    return batch and batch * get_world_size() * accumulation(config.get('optim_wrapper') or {})
