@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...utils.text import did_you_mean
+from ..hosts import without_import_noise
 from ..options import keys_read
 from .signatures import accepted, mentions, taken
 
@@ -56,7 +57,9 @@ def check_keys(config: Config) -> None:
     Raises:
         UserError: the first entry that its class does not take, with the nearest name.
     """
-    for part in parts_of(config):
+    with without_import_noise():  # looking up a class may import another host
+        parts = list(parts_of(config))
+    for part in parts:
         for name in part.unknown():
             near = did_you_mean(name, sorted(part.known - _BY_BUILDERS | {'type'}))
             raise UserError(f'{part.place}.{name}: {part.taker} takes no {name!r}{near}')
