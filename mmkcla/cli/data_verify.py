@@ -1,4 +1,4 @@
-"""``mmkcla data verify``: report on data sets: of a config, a COCO file, or a prepared segmentation folder."""
+"""``mmkcla data verify``: report on data sets: of a config, a COCO file, or a folder of classes or masks."""
 import argparse
 import sys
 from pathlib import Path
@@ -15,7 +15,8 @@ Report on data: what they contain, and every fault with its number and first pla
 
   a config (.py)        all its data sets, as the run uses them
   a COCO file (.json)   annotations, and images beside the file
-  a folder              a segmentation data set written by "mmkcla data", or any in the same layout:
+  a class folder        <class>/<image> or <split>/<class>/<image>
+  a mask folder         a segmentation data set written by "mmkcla data", or any in the same layout:
                         images/{train,val,test} and masks/{train,val,test}. Checked: each image has a mask of the same
                         size; masks contain only the labels of the classes (0 and 1 without a manifest); all files can
                         be decoded; files and counts match manifest.json (sha256); no image is in two splits.
@@ -25,22 +26,23 @@ mended (repaired in memory) or notes."""
 _EPILOG = """\
 Exit codes: 0: nothing is refused; 1: something is, one line each; 2: the check could not run (one line "error: ...").
 
-  mmkcla data verify data/isic2017
+  mmkcla data verify data/isic2017 --html report.html
+  mmkcla data verify data/flowers --pictures pictures
   mmkcla data verify config.py --html report.html
   mmkcla data verify annotations/instances_train.json --json report.json"""
 
 
 def add_kinds(kinds: 'argparse._SubParsersAction') -> None:
     """Add the sub-command."""
-    parser = add_kind(kinds, 'verify', 'report on the data sets of a config, a COCO file, or a folder', _DESCRIPTION,
-                      _EPILOG, run)
-    parser.add_argument('root', metavar='WHAT', help='config, COCO file, or folder')
+    parser = add_kind(kinds, 'verify', 'report on a config, a COCO file, or a folder of classes or masks',
+                      _DESCRIPTION, _EPILOG, run)
+    parser.add_argument('root', metavar='WHAT', help='config, COCO file, class folder, or mask folder')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
                         help='override entries of the config')
     parser.add_argument('--json', metavar='FILE', help='also write the report as JSON')
     parser.add_argument('--html', metavar='FILE', help='also write one page with pictures and their labels')
     parser.add_argument('--pictures', metavar='FOLDER', help='also write the pictures as PNG')
-    folders = parser.add_argument_group('options for prepared segmentation folders')
+    folders = parser.add_argument_group('options for mask folders')
     folders.add_argument('--quick', action='store_true',
                          help='check only pairs, file sizes and 16 masks; decode and hash nothing else')
     folders.add_argument('--near', action='store_true', help='also find near-duplicate images in different splits')
@@ -95,14 +97,13 @@ def _write(args: argparse.Namespace, reports: 'list[Report]') -> None:
 
 def _verify_folder(args: argparse.Namespace) -> int:
     from ..datasets.segmentation.verify import check, summary
-    for option in ('json', 'html', 'pictures'):
-        if getattr(args, option):
-            raise UserError(f'--{option} needs a config or a COCO file; {args.root} is a prepared segmentation folder, '
-                            'or no data set')
     report = check(**options_of(args, 'root', 'quick', 'near', 'workers'))
     for problem in report.problems:
         print(problem)
     for note in report.notes:
         print(f'note: {note}', file=sys.stderr)
+    if args.json or args.html or args.pictures:
+        from ..datasets.segmentation.folder_report import folder_report
+        _write(args, [folder_report(Path(args.root), report)])
     print(summary(report))
     return 1 if report.problems else 0

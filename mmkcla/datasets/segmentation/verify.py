@@ -51,12 +51,14 @@ class Report:
         notes: other information.
         counts: number of pairs in each split.
         empty_masks: number of masks without foreground among those checked.
+        pairs: image and mask of each pair, as paths from the folder.
     """
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     empty_masks: int = 0
+    pairs: list[tuple[str, str]] = field(default_factory=list)
 
 
 def verify(root: str | os.PathLike, quick: bool = False, near: bool = False, workers: int | None = None,
@@ -132,7 +134,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
         raise UserError(f'no folder {root}; create it with mmkcla data')
     if not (root / 'images').is_dir() or not (root / 'masks').is_dir():
         raise UserError(f'{root} is not a prepared data set: it needs the folders images and masks, and in them train, '
-                        'val and test')
+                        'val and test; a class folder needs <class>/<image>, or train/<class>/<image>')
     try:
         manifest = read_manifest(root)
         if manifest is None:
@@ -141,7 +143,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
         manifest = None
         report.problems.append(f'{MANIFEST}: {str(error).split(": ", 1)[-1]}')
     present = {kind: _list(root / kind) for kind in ('images', 'masks')}
-    pairs = _pair(present, report)
+    report.pairs = pairs = _pair(present, report)
     entries = (manifest or {}).get('files', [])
     if manifest is not None:
         _compare_files(present, entries, report)

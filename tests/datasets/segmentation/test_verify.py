@@ -14,11 +14,14 @@ pytest.importorskip('skimage')
 from medical_files import encode, hashes, picture
 from tiny import error_of
 
+from mmkcla.cli import main
 from mmkcla.datasets.segmentation import samples
 from mmkcla.datasets.segmentation import verify as verify_module
 from mmkcla.datasets.segmentation.converters.isic import convert_isic2017
 from mmkcla.datasets.segmentation.converters.splits import names_digest
+from mmkcla.datasets.segmentation.folder_report import folder_report
 from mmkcla.datasets.segmentation.verify import check, difference_hash, summary, verify, verify_once
+from mmkcla.datasets.sheet import colour
 from mmkcla.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -298,3 +301,38 @@ def test_command_line(data):
                               'converted\n')
     code, text, errors = run('--quick', '--near')
     assert (code, text) == (2, '') and errors.startswith('error: a quick check decodes no images')
+
+
+def test_reports_of_a_folder(data, tmp_path, capsys):
+    page, record, pictures = tmp_path / 'page.html', tmp_path / 'report.json', tmp_path / 'pictures'
+    options = ['--html', str(page), '--json', str(record), '--pictures', str(pictures)]
+    assert main(['data', 'verify', str(data), *options]) == 0
+    assert capsys.readouterr().out.endswith('20 train, 4 val, 4 test pairs; no problems\n')
+    report, = json.loads(record.read_text())
+    assert report == {'title': str(data), 'counts': {'pairs': {'train': 20, 'val': 4, 'test': 4},
+                                                     'masks without foreground': 0}, 'faults': []}
+    assert 'data:image/png;base64,' in page.read_text()
+    with Image.open(pictures / '0.png') as sheet:
+        pixels = np.asarray(sheet.convert('RGB')).reshape(-1, 3)
+    assert (pixels == colour(1)).all(1).sum() > 1000  # outlines and legend; the background has no colour
+    assert not (pixels == colour(0)).all(1).any()
+    remask(data / MASK, 7)
+    (data / VAL).unlink()
+    assert main(['data', 'verify', str(data), *options]) == 1
+    report, = json.loads(record.read_text())
+    assert [(fault['severity'], fault['count']) for fault in report['faults']] == [('refused', 1)] * 5
+    assert any(MASK in place for fault in report['faults'] for place in fault['places'])
+    samples = folder_report(data, check(data)).samples()
+    assert samples[0].path == data / TRAIN and samples[0].caption.startswith('refused: ') and len(samples) == 12
+
+
+def test_the_pictures_show_every_label(tmp_path):
+    rng = np.random.default_rng(0)
+    for kind in ('images', 'masks'):
+        (tmp_path / kind / 'train').mkdir(parents=True)
+    for number in range(30):
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(tmp_path / f'images/train/{number}.png')
+        Image.fromarray(np.full((8, 8), number == 17, np.uint8)).save(tmp_path / f'masks/train/{number}.png')
+    found = folder_report(tmp_path, check(tmp_path))
+    assert found.counts == {'pairs': {'train': 30}, 'masks without foreground': 29}
+    assert tmp_path / 'images/train/17.png' in [sample.path for sample in found.samples()]
