@@ -47,7 +47,9 @@ def load_config(name: str, options: list[str]) -> 'Config':
         reason = one_line(f'{root} ({error})' if root is not error else str(error)) or 'no message'
         reason = _base_elsewhere(reason) or f'{type(error).__name__}: {reason}'
         raise UserError(f'cannot read the config {path}: {reason}') from error
+    from .child_variables import apply_child_variables
     from .options import merge_options
+    apply_child_variables(config, path)
     merge_options(config, options)
     refuse_pickled_data(config)
     import_custom_modules(config)

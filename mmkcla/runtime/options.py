@@ -1,34 +1,21 @@
 """``--cfg-options``: parse values, and refuse config variables that can no longer be changed."""
-import inspect
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..errors import UserError
-from ..utils.text import note, one_line
-from .entries import assign, has, resolved
+from ..utils.text import listed, note, one_line, plural
+from .config_source import ConfigSource
+from .entries import assign, get, has, resolved
+from .moved_variables import keys_read, move_data, move_size
 from .option_values import parse_value
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-# entries read by mmengine's runner besides its arguments, and by the commands of this package
-_ALSO_READ = ('model_wrapper_cfg', 'sync_bn', 'find_unused_parameters', 'activation_checkpointing',
-              'efficient_conv_bn_eval', 'compile', 'runner_type', 'tta_model', 'tta_pipeline', 'data_preprocessor')
-_WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
-              'tta_pipeline')
-_MAX_PLACES = 6  # listed in an error
+MAX_PLACES = 6  # listed in a message
 _PART = r"""'[^']+'|"[^"]+"|[^.='"]+"""
 _OPTION = re.compile(rf'((?:{_PART})(?:\.(?:{_PART}))*)=(.*)', re.DOTALL)
-
-
-@lru_cache
-def keys_read() -> frozenset[str]:
-    """Return the config entries that a run reads: the arguments of mmengine's runner, and a few more. All other
-    variables have been used up when the config was loaded."""
-    from mmengine.runner import Runner
-    return frozenset((*inspect.signature(Runner).parameters, *_ALSO_READ)) - {'cfg'}
 
 
 @lru_cache
@@ -83,7 +70,7 @@ def merge_options(config: 'Config', options: list[str]) -> None:
     if whole:
         sized = 'crop_size' in keys and _move_size(config, dict(changes)['crop_size'])
         moved = {name for name, done in (('data_root', moving), ('crop_size', sized)) if done}
-        _refuse_spent(config, [key for key in keys if key not in moved])
+        _refuse_spent(config, [(key, value) for key, value in changes if key not in moved])
     if moving:
         _move_data(config, dict(changes)['data_root'])
     places = [resolved(config, key_parts(key)) for key in keys]
@@ -115,12 +102,12 @@ def _compare_options(changes: list[tuple[str, Any]], places: list[list[str]]) ->
                             'one of them')
 
 
-def _refuse_spent(config: 'Config', keys: list[str]) -> None:
+def _refuse_spent(config: 'Config', changes: list[tuple[str, Any]]) -> None:
     """Refuse variables that are not read any more, and report where their values are used.
 
     If the config has custom imports, which may read any variable, print a note instead.
     """
-    for key in keys:
+    for key, value in changes:
         name = key_parts(key)[0]
         if name in keys_read() and not (name == 'data_preprocessor' and config.model.get(name) is not None):
             continue
@@ -128,94 +115,45 @@ def _refuse_spent(config: 'Config', keys: list[str]) -> None:
             line = f'--cfg-options {key}: {name} is neither a variable of the config nor read by a run; check the name'
         else:
             line = (f'--cfg-options {key}: {name} is a variable that was used when the config was loaded; changing it '
-                    f'has no effect. {_where_used(config, name)}')
+                    f'has no effect. {_where_used(config, key, value)}')
         if config.get('custom_imports') is None:
             raise UserError(line)
         note(line)
 
 
 def _move_size(config: 'Config', size: Any) -> bool:
-    """Replace the config's ``crop_size`` by ``size`` in all entries of a run that have its value.
-
-    Returns:
-        Whether there are any.
-
-    Raises:
-        UserError: ``size`` is not a height and a width.
-    """
+    """Replace the config's ``crop_size`` by ``size``; return whether a run has an entry with it."""
     old = config.get('crop_size')
-    if not isinstance(old, (list, tuple)) or len(old) != 2:
-        return False
-    read = {key: config[key] for key in config if key in keys_read()}
-    places = [place for place, value in _walk(read) if type(value) is type(old)
-              and value == (old[::-1] if place.endswith('scale') else old)]  # a scale is (width, height)
-    if not places:
-        return False
-    if not isinstance(size, (list, tuple)) or [type(side) is int and side > 0 for side in size] != [True, True]:
-        raise UserError(f'--cfg-options crop_size={size!r}: give height and width, e.g. crop_size=(128,128)')
-    for place in places:
-        value = type(old)(size[::-1] if place.endswith('scale') else size)
-        assign(config, place.split('.'), value, '--cfg-options crop_size')
-    note(f'--cfg-options crop_size: replaced {old} by {size} in {", ".join(places)}')
-    return True
-
-
-def _where_used(config: 'Config', name: str) -> str:
-    value = config[name]
-    if name == 'data_preprocessor':
-        return 'Set model.data_preprocessor'
-    if value is None or isinstance(value, bool) or value in (0, 1):  # too common to search for
-        return 'Set the entries derived from it'
-    read = {key: config[key] for key in config if key in keys_read() and key != 'data_preprocessor'}
-    places = [place for place, found in _walk(read) if type(found) is type(value) and found == value]
-    if not places:
-        return 'Set the entries derived from it'
-    more = f' and {len(places) - _MAX_PLACES} more' if len(places) > _MAX_PLACES else ''
-    return f'Set the entries with its value: {", ".join(places[:_MAX_PLACES])}{more}'
+    places = move_size(config, old, size, '--cfg-options crop_size')
+    if places:
+        note(f'--cfg-options crop_size: replaced {old} by {size} in {", ".join(places)}')
+    return bool(places)
 
 
 def _move_data(config: 'Config', root: Any) -> None:
-    """Replace the config's ``data_root`` by ``root`` in the paths of data sets and evaluators.
+    """Replace the config's ``data_root`` by ``root``.
 
     Raises:
-        UserError: none of them uses it.
+        UserError: no data set or evaluator uses it.
     """
     old = config.data_root
-    stem, new = old.rstrip('/'), str(root).rstrip('/') or '/'
-    count, seen = 0, set()
-
-    def moved(part: Any) -> Any:
-        nonlocal count
-        if id(part) in seen:  # a pipeline shared by two data sets
-            return part
-        if isinstance(part, (dict, list)):
-            seen.add(id(part))
-        if isinstance(part, dict):
-            for key in part:
-                part[key] = moved(part[key])
-        elif isinstance(part, list):
-            part[:] = map(moved, part)
-        elif isinstance(part, tuple):
-            return tuple(map(moved, part))
-        elif isinstance(part, str) and (part in (old, stem) or part.startswith(stem + '/')):
-            count += 1
-            return str(root) if part == old else new + part[len(stem):]
-        return part
-
-    for key in _WITH_DATA:
-        if config.get(key) is not None:
-            config[key] = moved(config[key])
+    count = move_data(config, old, root)
     if not count:
         raise UserError(f'--cfg-options data_root: no data set or evaluator of the config has a path in {old}; set '
                         'the data_root of each, e.g. train_dataloader.dataset.data_root=…')
-    note(f'--cfg-options data_root: replaced {old} by {root} in {count} path{"s" * (count > 1)} of data sets and '
-         'evaluators')
+    note(f'--cfg-options data_root: replaced {old} by {root} in {plural(count, "path")} of data sets and evaluators')
 
 
-def _walk(part: Any, place: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield all entries with their dotted keys, outer entries first; strings and tuples are leaves."""
-    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
-    for key, value in items:
-        inner = f'{place}.{key}' if place else str(key)
-        yield inner, value
-        yield from _walk(value, inner)
+def _where_used(config: 'Config', key: str, value: Any) -> str:
+    name, *inner = key_parts(key)
+    if name == 'data_preprocessor':
+        return 'Set model.data_preprocessor'
+    changed = {name: config[name]}
+    try:
+        assign(changed, [name, *inner], value, key)
+        source = ConfigSource(config.filename)
+        places = [place for place, old in source.effects(name, changed[name])
+                  if place.split('.')[0] in keys_read() and get(config, place.split('.')) == old]
+    except (UserError, OSError, TypeError):
+        places = []
+    return f'Set {listed(places, MAX_PLACES)}' if places else 'Set the entries derived from it'

@@ -79,8 +79,8 @@ def test_used_variables_stop(tmp_path, capsys) -> None:
     for option, says in (
             ('crop_size=128', 'crop_size=128: give height and width, e.g. crop_size=(128,128)'),
             ('train_pipeline.0.type=A', 'train_pipeline.0.type: train_pipeline is a variable that was used when the '
-             'config was loaded; changing it has no effect. Set the entries with its value: '
-             'train_dataloader.dataset.pipeline'),
+             'config was loaded; changing it has no effect. Set '
+             'train_dataloader.dataset.pipeline.0.type'),
             ('data_preprocessor.size=(64,64)', 'data_preprocessor.size: data_preprocessor is a variable that was used '
              'when the config was loaded; changing it has no effect. Set model.data_preprocessor'),
             ('max_epochs=3', 'max_epochs: max_epochs is neither a variable of the config nor read by a run; check the '
@@ -94,3 +94,12 @@ def test_used_variables_stop(tmp_path, capsys) -> None:
     assert load_config(str(tmp_path / 'a.py'), ['mine=5']).mine == 5  # what it imports may read it
     assert capsys.readouterr().err == ('note: --cfg-options mine: mine is a variable that was used when the config '
                                        'was loaded; changing it has no effect. Set the entries derived from it\n')
+
+
+def test_the_places_of_a_used_variable_are_those_derived_from_it() -> None:
+    """Not those that are equal to it by chance, such as the crop size 16 of the digits."""
+    with pytest.raises(UserError) as error:
+        load_config('kcla-resnet20_digits', ['max_epochs=1'])
+    assert str(error.value).startswith('--cfg-options max_epochs: max_epochs is a variable that was used')
+    assert set(str(error.value).partition('. Set ')[2].split(', ')) == {
+        'param_scheduler.1.end', 'param_scheduler.1.T_max', 'train_cfg.max_epochs'}

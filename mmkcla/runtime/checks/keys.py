@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UserError
 from ...utils.text import did_you_mean
 from ..hosts import without_import_noise
-from ..options import keys_read
+from ..moved_variables import keys_read
 from .signatures import accepted, mentions, taken
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from ...errors import UserError
 from ...utils.text import did_you_mean, note, one_line
-from ..options import keys_read
+from ..moved_variables import keys_read
 
 if TYPE_CHECKING:
     from mmengine.config import Config

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ..options import keys_read
+from ..moved_variables import keys_read
 
 if TYPE_CHECKING:
     from mmengine.config import Config
