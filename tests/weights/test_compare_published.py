@@ -49,6 +49,7 @@ class Block(Bottleneck):
         self.bn_mrla = nn.BatchNorm2d(4 * planes)
 
     def forward(self, x):
+        x = x + torch.zeros_like(x).cuda()  # as the released DLA creates its state
         identity = x if self.downsample is None else self.downsample(x)
         out = super().forward(x)
         return out + self.bn_mrla(self.mrla(out, identity))
@@ -128,6 +129,13 @@ def test_errors(checkout, capsys, name, source, module, message):
     assert compare(checkout, name, *SMALL, source=source, module=module) == 2
     shown = capsys.readouterr().err
     assert message in shown and shown.count('\n') == 1
+
+
+def test_package_that_cannot_be_imported(checkout, capsys):
+    (checkout / 'networks' / '__init__.py').write_text('import networks.absent\n', encoding='utf-8')
+    assert compare(checkout, 'resnet18', *SMALL, source='torchvision') == 2
+    assert capsys.readouterr().err.endswith('or try --skip-package-init\n')
+    assert compare(checkout, 'resnet18', *SMALL, '--skip-package-init', source='torchvision') == 0
 
 
 def test_random_state_follows_the_seed(checkout):

@@ -4,9 +4,9 @@
 
 CHECKOUT is a checkout of the published code; nothing is downloaded. Its code is imported and run, so read it first.
 ``name`` is the class or function of the network in ``module``, called with ``--arguments``. The script fills the
-network's state dict with seeded random values, converts it with ``mmkcla.convert``, runs both networks in evaluation
-mode on seeded random images, and prints the largest difference relative to the largest output. Exit code 1 if it
-exceeds --tolerance, 2 for an error.
+network's state dict with seeded random values, converts it with ``mmkcla.convert``, runs both networks on the CPU, in
+evaluation mode, on seeded random images, and prints the largest difference relative to the largest output. Exit code 1
+if it exceeds --tolerance, 2 for an error.
 """
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +31,15 @@ from mmkcla.utils.text import listed, one_line
 from mmkcla.weights.convert.fit import fit_of
 
 
-def published_network(checkout: Path, module: str, name: str, arguments: Mapping[str, Any]) -> nn.Module:
+def published_network(checkout: Path, module: str, name: str, arguments: Mapping[str, Any],
+                      package_init: bool = True) -> nn.Module:
     """Import ``module`` from a checkout and build its network ``name``.
+
+    Args:
+        checkout: folder of the published code.
+        module, name: of the class or function.
+        arguments: of the call.
+        package_init: run the ``__init__.py`` of the packages of ``module``; False for packages that cannot be imported.
 
     Raises:
         UserError: the module cannot be imported, or the network cannot be built.
@@ -38,11 +47,17 @@ def published_network(checkout: Path, module: str, name: str, arguments: Mapping
     if not checkout.is_dir():
         raise UserError(f'no such folder: {checkout}')
     sys.path.insert(0, str(checkout.resolve()))
+    if not package_init:
+        parts = module.split('.')
+        for package in ('.'.join(parts[:end]) for end in range(1, len(parts))):
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(checkout.joinpath(*package.split('.')))]
     try:
         network = getattr(importlib.import_module(module), name)(**arguments)
     except Exception as error:  # code of others
         raise UserError(f'{module}.{name} in {checkout} cannot be built: {type(error).__name__}: '
-                        f'{one_line(error, 200)}; check --module, --name and --arguments') from error
+                        f'{one_line(error, 200)}; check --module, --name and --arguments, or try '
+                        '--skip-package-init') from error
     finally:
         sys.path.remove(str(checkout.resolve()))
     if not isinstance(network, nn.Module):
@@ -94,7 +109,9 @@ def converted_network(state: Mapping[str, Tensor], source: str) -> nn.Module:
 @torch.no_grad()
 def differences(published: nn.Module, ours: nn.Module, images: Tensor) -> Tensor:
     """Largest difference of the outputs of each sample, relative to the largest output of the batch, ``(B, )``."""
-    theirs, own = published(images), ours(images, mode='tensor')
+    with mock.patch.object(Tensor, 'cuda', lambda tensor, *args, **kwargs: tensor):  # states that forwards create
+        theirs = published(images)
+    own = ours(images, mode='tensor')
     if not isinstance(theirs, Tensor) or theirs.shape != own.shape:
         shape = tuple(theirs.shape) if isinstance(theirs, Tensor) else type(theirs).__name__
         raise UserError(f'the published network returns {shape}, ours {tuple(own.shape)}')
@@ -107,7 +124,8 @@ def compare(args: argparse.Namespace) -> float:
     """Compare the networks on all batches, print the result, and return the largest relative difference."""
     generator = torch.Generator().manual_seed(args.seed)
     torch.manual_seed(args.seed)
-    published = published_network(args.checkout, args.module, args.name, dict(args.arguments))
+    published = published_network(args.checkout, args.module, args.name, dict(args.arguments),
+                                  not args.skip_package_init)
     state = random_state(published, generator)
     kind = torch.float64 if args.double else torch.float32
     published.load_state_dict(state)
@@ -141,6 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--module', required=True, help='module of the network, from the checkout: models.resnet')
     parser.add_argument('--name', required=True, help='class or function in the module')
     parser.add_argument('--arguments', nargs='+', type=_argument, default=[], metavar='KEY=VALUE')
+    parser.add_argument('--skip-package-init', action='store_true',
+                        help='do not run the __init__.py of the module\'s packages')
     parser.add_argument('--size', type=int, default=224, help='of the images (default: %(default)s)')
     parser.add_argument('--batch', type=int, default=1, help='images per batch (default: %(default)s)')
     parser.add_argument('--batches', type=int, default=4, help='number of batches (default: %(default)s)')
