@@ -89,8 +89,8 @@ def random_state(network: nn.Module, generator: torch.Generator) -> dict[str, Te
     return state
 
 
-def converted_network(state: Mapping[str, Tensor], source: str) -> nn.Module:
-    """The network of this package with the converted weights.
+def converted_network(state: Mapping[str, Tensor], source: str, kind: torch.dtype = torch.float32) -> nn.Module:
+    """The network of this package with the converted weights, of type ``kind``.
 
     Raises:
         UserError: the weights are not those of ``source``, or do not fit the network.
@@ -102,15 +102,20 @@ def converted_network(state: Mapping[str, Tensor], source: str) -> nn.Module:
     if not fit.complete:
         rest = [*fit.missing, *fit.unexpected, *fit.mismatched]
         raise UserError(f'the converted weights of {source} do not fit the network: {listed(rest)}')
-    network.load_state_dict({name: weights[name] for name in fit.matched}, strict=False)
+    network.to(kind).load_state_dict({name: weights[name] for name in fit.matched}, strict=False)
     return network.eval()
 
 
 @torch.no_grad()
 def differences(published: nn.Module, ours: nn.Module, images: Tensor) -> Tensor:
     """Largest difference of the outputs of each sample, relative to the largest output of the batch, ``(B, )``."""
-    with mock.patch.object(Tensor, 'cuda', lambda tensor, *args, **kwargs: tensor):  # states that forwards create
-        theirs = published(images)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(images.dtype)  # of the states that forwards create
+    try:
+        with mock.patch.object(Tensor, 'cuda', lambda tensor, *args, **kwargs: tensor):
+            theirs = published(images)
+    finally:
+        torch.set_default_dtype(default)
     own = ours(images, mode='tensor')
     if not isinstance(theirs, Tensor) or theirs.shape != own.shape:
         shape = tuple(theirs.shape) if isinstance(theirs, Tensor) else type(theirs).__name__
@@ -128,9 +133,8 @@ def compare(args: argparse.Namespace) -> float:
                                   not args.skip_package_init)
     state = random_state(published, generator)
     kind = torch.float64 if args.double else torch.float32
-    published.load_state_dict(state)
-    ours = converted_network(state, args.source).to(kind)
-    published.to(kind)
+    published.to(kind).load_state_dict(state)
+    ours = converted_network(state, args.source, kind)
     found = torch.stack([differences(published, ours, torch.randn(
         args.batch, 3, args.size, args.size, generator=generator, dtype=torch.float64).to(kind))
         for _ in range(args.batches)]).amax(0)
