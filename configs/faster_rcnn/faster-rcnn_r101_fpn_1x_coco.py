@@ -1,4 +1,4 @@
-# The plain twin: the host's Faster R-CNN with a ResNet-101. One line turns it into any layer attention.
+# The plain counterpart: the host's Faster R-CNN with a ResNet-101. One line turns it into any layer attention.
 _base_ = 'mmdet::faster_rcnn/faster-rcnn_r101_fpn_1x_coco.py'
 
 model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))

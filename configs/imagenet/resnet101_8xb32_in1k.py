@@ -1,4 +1,4 @@
-# The plain twin: mmpretrain's ResNet-101 recipe on our backbone.
+# The plain counterpart: mmpretrain's ResNet-101 recipe on our backbone.
 _base_ = 'mmpretrain::resnet/resnet101_8xb32_in1k.py'
 
 model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))

@@ -1,4 +1,4 @@
-# The plain twin: the host's Mask R-CNN with a ResNet-50. One line turns it into any layer attention.
+# The plain counterpart: the host's Mask R-CNN with a ResNet-50. One line turns it into any layer attention.
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
 
 model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))

@@ -1,4 +1,4 @@
-# The plain twin: the host's RetinaNet with a ResNet-50. One line turns it into any layer attention.
+# The plain counterpart: the host's RetinaNet with a ResNet-50. One line turns it into any layer attention.
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
 model = dict(backbone=dict(type='mmkcla.LayerAttentionResNet'))

@@ -10,8 +10,8 @@ from ..version import __version__
 from .rules import Setting
 
 _WIDTH = 120
-TWIN = '''\
-# The plain twin of kcla.py: the same network without the layer attention; nothing else differs.
+COUNTERPART = '''\
+# The plain counterpart of kcla.py: the same network without the layer attention; nothing else differs.
 _base_ = './kcla.py'
 
 model = dict(backbone=dict(layer_attention=None))

@@ -11,7 +11,7 @@ from ..datasets.sheet import Sample, draw_sheet
 from ..errors import UserError
 from ..utils.files import whole_file, whole_folder, write_json
 from ..utils.text import listed
-from .config_text import TWIN
+from .config_text import COUNTERPART
 from .fingerprint import Fingerprint
 
 RECORD = 'fingerprint.json'
@@ -54,7 +54,7 @@ def write_project(out: Path, make: Callable[[Path], Plan], overwrite: bool = Fal
         with whole_folder(out, replace=overwrite) as new:
             plan = make(new)
             _write(new / 'kcla.py', plan.config)
-            _write(new / 'plain.py', TWIN)
+            _write(new / 'plain.py', COUNTERPART)
             draw_sheet(new / 'samples.png', plan.samples, plan.classes, plan.foreground)
             _write(new / 'README.md', readme(out, plan))
             files = sorted({path.name for path in new.iterdir()} | {RECORD})
@@ -92,7 +92,7 @@ def commands(out: Path, images: Path) -> list[tuple[str, str]]:
     images = images if images.is_absolute() else out / images
     project, work = shlex.quote(str(out)), shlex.quote(f'work_dirs/{out.resolve().name}')
     return [('Train', f'mmkcla train {project}/kcla.py --work-dir {work}/kcla'),
-            ('Compare with the plain twin over three seeds',
+            ('Compare with the plain counterpart over three seeds',
              f'mmkcla sweep {project}/kcla.py {project}/plain.py --seeds 0 1 2 --work-dir {work}/sweep'),
             ('Predict', f'mmkcla infer {project}/kcla.py "$(cat {work}/kcla/last_checkpoint)" '
                         f'{shlex.quote(str(images))} --out-dir {work}/predictions')]

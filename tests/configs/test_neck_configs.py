@@ -1,4 +1,4 @@
-"""Configs with Efficient Attention and the necks: they build, start as their plain twins, and run."""
+"""Configs with Efficient Attention and the necks: they build, start as their plain counterparts, and run."""
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,7 @@ def test_each_detector_has_each_part():
 
 
 def same_weights(ours, plain):
-    """Take over the plain twin's weights; ours must have all of them, and more only for what is new."""
+    """Take over the plain counterpart's weights; ours must have all of them, and more only for what is new."""
     state = ours.state_dict()
     taken = {}
     for name, value in plain.state_dict().items():

@@ -1,4 +1,4 @@
-"""The segmentation configs load, build and run a forward; the small one is one line from its plain twin."""
+"""The segmentation configs load, build and run a forward; the small one is one line from its plain counterpart."""
 from pathlib import Path
 
 import pytest

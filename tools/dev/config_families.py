@@ -40,7 +40,7 @@ def efficient_neck(levels: int) -> str:
 
 
 SEG_KCLA = attention("type='KCLA', head_channels=16, layer_scale_init=0.")
-# folder: {model: its file in _base_/models, or its plain twin in the same folder and what differs}
+# folder: {model: its file in _base_/models, or its plain counterpart in the same folder and what differs}
 SEGMENTATION: dict[str, dict[str, str | tuple[str, str]]] = {
     'unet': {
         'unet-r34': 'unet_r34', 'unet-r50': 'unet_r50', 'unet-small': 'unet_small', 'unet-s5-d16': 'unet_s5-d16',
@@ -161,7 +161,7 @@ param_scheduler = [
         plain = f'resnet{depth}_8xb32_in1k'
         yield f'imagenet/{plain}', _based_on(
             f'mmpretrain::resnet/{plain}.py', backbone("type='mmkcla.LayerAttentionResNet'") + schedule,
-            f"# The plain twin: mmpretrain's ResNet-{depth} recipe on our backbone.\n")
+            f"# The plain counterpart: mmpretrain's ResNet-{depth} recipe on our backbone.\n")
         yield f'imagenet/se-{plain}', _based_on(
             f'./{plain}.py', backbone("type='SEResNet'"),
             f"# mmpretrain's SE-ResNet-{depth} with the recipe of its neighbours here.\n")
@@ -194,8 +194,8 @@ def _detectors() -> Iterator[Named]:
             base = f'./{folder.replace("_", "-")}_r{depth}_fpn_1x_coco.py'
             yield f'{start}_fpn_1x_coco', _based_on(
                 f'mmdet::{start}_fpn_1x_coco.py', backbone("type='mmkcla.LayerAttentionResNet'") + '\n'
-                + DETECTOR_LOADERS, f"# The plain twin: the host's {title} with a ResNet-{depth}. One line turns it "
-                'into any layer attention.\n')
+                + DETECTOR_LOADERS, f"# The plain counterpart: the host's {title} with a ResNet-{depth}. One line "
+                'turns it into any layer attention.\n')
             yield f'{start}-kcla_fpn_1x_coco', _based_on(
                 base, attention("type='KCLA', layer_scale_init=0."), plain_weights)
             if has_in1k:

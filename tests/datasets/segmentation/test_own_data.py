@@ -185,6 +185,14 @@ def test_other_values_need_a_threshold(tmp_path):
         convert(tmp_path, threshold=255)
 
 
+def test_a_refusal_leaves_no_unfinished_work(tmp_path):
+    own(tmp_path, FLAT[:3], scale=200)
+    for options, message in ((dict(), 'the values 0, 200'), (dict(threshold=220), 'not one of the 3 masks has')):
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path, split='train', **options)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ['images', 'masks']
+
+
 def test_jpeg_masks_and_colours_name_the_remedy(tmp_path):
     own(tmp_path, FLAT[:1])
     (tmp_path / 'masks/a0.png').unlink()

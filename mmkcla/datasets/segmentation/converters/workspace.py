@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ JOURNAL, LOCK = 'journal.jsonl', 'lock'
 
 
 class Workspace:
-    """Context manager for a folder being written; without :meth:`publish` the work is kept for the next run.
+    """Context manager for a folder being written; without :meth:`publish` the work is kept for the next run, unless
+    it is refused (:meth:`discarded_if_refused`).
 
     Args:
         out: the target.
@@ -43,7 +45,7 @@ class Workspace:
         self.data = self._folder / 'data'
         self.done: dict[str, dict] = {}
         self.restarted = False
-        self._published = False
+        self._published = self._discarded = False
 
     def __enter__(self) -> Workspace:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -58,8 +60,10 @@ class Workspace:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._discarded:
+            shutil.rmtree(self.data)
         self._open.close()
-        if self._published:
+        if self._published or self._discarded:
             remove_partial(self._target)
 
     def record(self, entry: dict) -> None:
@@ -80,6 +84,18 @@ class Workspace:
         """
         publish_folder(self.data, self._target, replace)
         self._published = True
+
+    @contextmanager
+    def discarded_if_refused(self) -> Iterator[None]:
+        """Delete the work if the block raises a UserError.
+
+        The same files with the same arguments would be refused again, and others start again: it is of no use to them.
+        """
+        try:
+            yield
+        except UserError:
+            self._discarded = True
+            raise
 
     def _begin(self) -> None:
         """Resume the work of an earlier run, or start again."""

@@ -116,17 +116,19 @@ def write_data_set(job: Job, out: Path, problems: Sequence[Problem], remarks: Se
         for kind in ('images', 'masks'):
             for part in set(job.splits.values()):
                 (work.data / kind / part).mkdir(parents=True, exist_ok=True)
-        results = run_parallel(partial(_convert_pair, job, work, reader), job.pairs, options.workers,
-                               options.progress, job.title)
-        records = [result for result in results if isinstance(result, dict)]
-        problems += [result for result in results if isinstance(result, Problem)]
-        reused = sum(record.pop('reused', False) for record in records)
-        records = _without_leaks(work.data, records, problems)
-        found, facts, notes = job.rule.settle(records, job.source)
+        with work.discarded_if_refused():
+            results = run_parallel(partial(_convert_pair, job, work, reader), job.pairs, options.workers,
+                                   options.progress, job.title)
+            records = [result for result in results if isinstance(result, dict)]
+            problems += [result for result in results if isinstance(result, Problem)]
+            reused = sum(record.pop('reused', False) for record in records)
+            records = _without_leaks(work.data, records, problems)
+            found, facts, notes = job.rule.settle(records, job.source)
         problems = sorted([*problems, *found])
         _fail_if_strict(options.strict, job.title, problems, f'; what is done is kept in {partial_folder(out)}')
         counts = Counter(record['split'] for record in records)
-        _refuse_nothing(job, counts, problems)
+        with work.discarded_if_refused():
+            _refuse_nothing(job, counts, problems)
         notes = [*job.head['notes'], *notes]
         extra = job.extra(work.data, records) if job.extra else []
         write_manifest(work.data, {
