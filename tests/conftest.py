@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo
 from mmengine.registry import DefaultScope
 
 import mmkcla
@@ -26,6 +27,12 @@ def _no_scope_of_another_test():
 def _torch_load_of_another_test(monkeypatch):
     """A command makes ``torch.load`` strict for the rest of its process, which here is that of the next test, too."""
     monkeypatch.setenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '0')
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled():
+    """torch.compile gives up on a forward that other tests of the same process have compiled eight times."""
+    torch._dynamo.reset()
 
 
 @pytest.fixture(scope='session')
