@@ -12,9 +12,7 @@ from mmdet.evaluation.metrics import coco_metric as host
 from mmengine.logging import print_log
 
 from ..registry import METRICS
-
-_ITEMS = ['mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l']
-_PROPOSAL_ITEMS = ['AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000']
+from .names import metric_names
 
 
 @METRICS.register_module()
@@ -43,20 +41,7 @@ class CocoMetric(host.CocoMetric):
     @property
     def names(self) -> list[str]:
         """Keys that :meth:`evaluate` returns, known before the evaluation; empty if they depend on the data set."""
-        if self.format_only or self.classwise and self._coco_api is None:
-            return []
-        found: list[str] = []
-        categories = [category['name'] for category in self._coco_api.cats.values()] if self.classwise else []
-        for metric in self.metrics:
-            if metric == 'proposal_fast':
-                found += [f'AR@{number}' for number in self.proposal_nums]
-            elif metric == 'proposal':
-                found += self.metric_items or _PROPOSAL_ITEMS
-            else:
-                found += [f'{metric}_{item}' for item in self.metric_items or _ITEMS]
-                start = f'{metric}_' if len(self.metrics) > 1 else ''
-                found += [f'{start}{name}_precision' for name in categories]
-        return [f'{self.prefix}/{name}' if self.prefix else name for name in found]
+        return metric_names(self) or []
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the metrics; see mmdet."""

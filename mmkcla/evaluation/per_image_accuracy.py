@@ -38,6 +38,11 @@ class PerImageAccuracy(BaseMetric):
         self.out_dir = Path(out_dir)
         self.topk = (topk,) if isinstance(topk, int) else tuple(topk)
 
+    @property
+    def names(self) -> list[str]:
+        """Keys that :meth:`evaluate` returns: none."""
+        return []
+
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Append file, label and ranks of each sample to ``self.results``."""
         for sample in data_samples:

@@ -85,7 +85,7 @@ def _base_elsewhere(reason: str) -> str | None:
 
 def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')) -> None:
     """Build the evaluators once, so that invalid options fail before the run. Also check that ``save_best`` is one of
-    the metrics, if the evaluators declare their names.
+    the metrics, if their names are known (:mod:`mmkcla.evaluation.names`).
 
     The host libraries must be imported already.
 
@@ -106,14 +106,26 @@ def check_evaluators(config: 'Config', splits: tuple[str, ...] = ('val', 'test')
                     metrics.append(registry.build(copy.deepcopy(evaluator)))
                 except OSError:  # missing files are reported by the data checks; test files may be absent here
                     return
-        names = [getattr(metric, 'names', None) for metric in metrics]
-        checkpoint = (config.get('default_hooks') or {}).get('checkpoint') or {}
-        if split == 'val' and all(names) and (wanted := checkpoint.get('save_best')) not in (None, 'auto'):
-            from .hooks.checkpoint import check_save_best
-            check_save_best([wanted] if isinstance(wanted, str) else wanted, itertools.chain.from_iterable(names))
-        if split == 'val' and all(names):
-            from .checks.directions import check_monitors
-            check_monitors(config, itertools.chain.from_iterable(names))
+        if split == 'val':
+            _check_metric_names(config, metrics)
+
+
+def _check_metric_names(config: 'Config', metrics: Sequence[Any]) -> None:
+    """Check ``save_best`` and the monitors of hooks and schedules against what the evaluators of a validation return,
+    if all of them declare it."""
+    from ..datasets.compare import labels_of
+    from ..evaluation.names import metric_names
+    from .checks.directions import check_monitors
+    from .hooks.checkpoint import check_save_best
+    labels = labels_of(config, 'val')
+    names = [metric_names(metric, labels[0] if labels else None) for metric in metrics]
+    if None in names:
+        return
+    available = list(itertools.chain.from_iterable(names))
+    wanted = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
+    if wanted not in (None, 'auto'):
+        check_save_best([wanted] if isinstance(wanted, str) else wanted, available)
+    check_monitors(config, available)
 
 
 def section(config: Any, key: str, default: Any = None) -> Any:

@@ -85,6 +85,12 @@ class StereoMetric(BaseMetric):
         self.max_disparity, self.pictures = max_disparity, pictures
         self.out_dir = None if out_dir is None else Path(out_dir)
 
+    @property
+    def names(self) -> list[str]:
+        """Keys that :meth:`evaluate` returns."""
+        names = ['EPE', *(f'{limit}px' for limit in _BAD), 'D1']
+        return [f'{self.prefix}/{name}' if self.prefix else name for name in names]
+
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Append the counts of each sample to ``self.results``. Maps are not kept."""
         for sample in data_samples:

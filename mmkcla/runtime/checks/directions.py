@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...evaluation.directions import rule_for
-from ...utils.text import did_you_mean, note
+from ...evaluation.names import nearest_name
+from ...utils.text import note
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -39,8 +40,14 @@ def check_monitors(config: 'Config', names: Iterable[str]) -> None:
     for hook, where in _hooks(config):
         monitor = hook.get('monitor')
         if _is_named(hook, 'EarlyStoppingHook') and monitor not in names:
-            raise UserError(f'{where}.monitor={monitor!r} is not a validation metric{did_you_mean(monitor, names)}, so '
-                            f'the training would never stop early; available: {", ".join(names)}')
+            raise UserError(f'{where}.monitor={monitor!r} is not a validation metric{nearest_name(monitor, names)}, so '
+                            f'the training would never stop early; available: {", ".join(names) or "none"}')
+    for part, where in _schedulers(config):
+        monitor = part.get('monitor', 'loss')  # mmengine's default
+        if _is_named(part, 'ReduceOnPlateau') and part.get('by_epoch', True) and monitor not in names:
+            raise UserError(f'{where}.monitor={monitor!r} is not a validation metric{nearest_name(monitor, names)}, '
+                            'and the training would end with an error at the first validation; available: '
+                            f'{", ".join(names) or "none"}')
 
 
 def _set_best_rules(hook: dict, where: str) -> None:

@@ -14,9 +14,9 @@ from mmengine.model import is_model_wrapper
 
 from ...errors import UserError
 from ...evaluation.directions import main_metric, rule_for
+from ...evaluation.names import nearest_name
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
-from ...utils.text import did_you_mean
 from ...weights.method_record import KEY, make_record
 from ...weights.plain_values import plain
 
@@ -46,7 +46,7 @@ def check_save_best(wanted: Sequence[str], metrics: Iterable[str]) -> None:
     for name in wanted:
         if name not in available:
             raise UserError(f'default_hooks.checkpoint.save_best={name!r} is not a validation metric'
-                            f'{did_you_mean(name, available)}; '
+                            f'{nearest_name(name, available)}; '
                             f'available: {", ".join(available) or "none"}')
 
 
