@@ -122,4 +122,7 @@ def test_early_stopping_and_schedules(capsys):
     with pytest.raises(UserError, match=r"custom_hooks\[1\].monitor='HD95_mean' is not a validation metric \(did you "
                                         r"mean 'HD95_pooled_mean'\?\), so the training would never stop early"):
         check_monitors(config, ['HD95_pooled_mean'])
-    check_monitors(config, ['HD95_mean'])
+    check_monitors(config, ['HD95_mean', 'DSC_pooled', 'loss'])
+    with pytest.raises(UserError, match=r"param_scheduler\[1\].monitor='DSC_pooled' is not a validation metric \(did "
+                                        r"you mean 'DSC_mean'\?\), and the training would end with an error"):
+        check_monitors(config, ['HD95_mean', 'DSC_mean'])
