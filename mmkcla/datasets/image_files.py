@@ -15,7 +15,7 @@ import numpy as np
 from mmcv.image import rescale_size
 from PIL import Image
 
-from ..utils.images import bit_depth, image_problem, upright_size
+from ..utils.images import bit_depth, image_problem, orientation_of, upright_size
 from ..utils.parallel import run_parallel
 from ..utils.text import one_line, plural
 from .findings import Finding
@@ -43,6 +43,7 @@ class ImageFile:
         problem: why it cannot be read; None if it can.
         frames: number of pages or frames.
         stored: width and height without the EXIF orientation.
+        orientation: of the EXIF data, 1 to 8; 1 is upright.
     """
 
     path: Path
@@ -54,6 +55,12 @@ class ImageFile:
     problem: str | None = None
     frames: int = 1
     stored: tuple[int, int] = (0, 0)
+    orientation: int = 1
+
+    @property
+    def turned_unseen(self) -> bool:
+        """Whether the EXIF orientation turns or mirrors the image without a change of width and height."""
+        return self.orientation != 1 and self.stored == (self.width, self.height)
 
 
 def read_images(paths: Sequence[Path], title: str = 'images', decode: bool = False, workers: int | None = None,
@@ -85,8 +92,8 @@ def _read(path: Path, decode: bool = False) -> ImageFile:
                 channels, bits = _pixel_format(picture, data)
                 frames = 1 if picture.format == 'MPO' else getattr(picture, 'n_frames', 1)
                 width, height = upright_size(picture)
-                size = picture.size
-                return ImageFile(path, width, height, channels, bits, digest, None, frames, size)
+                return ImageFile(path, width, height, channels, bits, digest, None, frames, picture.size,
+                                 orientation_of(picture))
         except Image.UnidentifiedImageError:
             problem = 'it is not an image'
         except Exception as error:  # Pillow's plugins raise what they like
@@ -157,6 +164,13 @@ def file_findings(images: Sequence[ImageFile], total: int, what: str = 'image') 
         findings.append(Finding(f'only {len(images)} of {total} {what}s were read, evenly spread; mmkcla data verify '
                                 'reads all'))
     return findings
+
+
+def turned_unseen(images: Sequence[str]) -> Finding:
+    """The remark on images whose EXIF orientation does not show in their size, unlike their masks'."""
+    return Finding(f'{plural(len(images), "image")} turned or mirrored by the EXIF orientation, with a mask of the '
+                   'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save '
+                   'the images upright', False, len(images), list(images))
 
 
 def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Finding]:

@@ -43,6 +43,13 @@ def stored_turn(picture: Image.Image) -> Image.Transpose | None:
         return None
 
 
+def orientation_of(picture: Image.Image) -> int:
+    """EXIF orientation of a picture, 1 to 8, as far as Pillow has not applied it; 1 is upright."""
+    if turn(picture) is None:
+        return 1
+    return picture.getexif()[ORIENTATION]
+
+
 def upright_size(picture: Image.Image) -> tuple[int, int]:
     """Width and height of the picture after :func:`upright`."""
     width, height = picture.size

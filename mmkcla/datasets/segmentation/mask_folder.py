@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...utils.images import IMAGE_SUFFIXES, image_problem
+from ...utils.images import IMAGE_SUFFIXES, image_problem, orientation_of
 from ...utils.parallel import run_parallel
 from ...utils.text import listed, one_line, plural
 from ..findings import Finding
-from ..image_files import ImageFile
+from ..image_files import ImageFile, turned_unseen
 
 MOST_PIXELS = 400_000_000  # of the masks that are decoded before a run: a few seconds
 _HEADERS = 16
@@ -34,6 +34,8 @@ class Pair:
         labels: values of ``gt_seg_map`` and their numbers of pixels.
         size: width and height of the mask as loaded; None where it cannot be loaded.
         problem: why it cannot be loaded.
+        orientation: EXIF orientation that the loader has not applied to the mask, 1 to 8; 1 is upright.
+        tagged: whether the mask has an EXIF orientation.
         kind: what the mask file is: ``'grey'``, ``'coloured'``, ``'deep'`` (values above 255) or ``'not integer'``.
     """
 
@@ -43,6 +45,8 @@ class Pair:
     labels: Counter[int] = field(default_factory=Counter)
     size: tuple[int, int] | None = None
     problem: str | None = None
+    orientation: int = 1
+    tagged: bool = False
     kind: str = 'grey'
 
 
@@ -106,9 +110,11 @@ def _inspect(loader: Any, part: dict) -> Pair:
         data = Path(pair.mask).read_bytes()
         pair.problem = image_problem(data)
         if pair.problem is None:
+            thresholded = 'LoadBinaryMask' in type(loader).__name__
             with Image.open(io.BytesIO(data)) as picture:
-                stored = np.asarray(picture)
-            _look_at_stored(pair, stored, 'LoadBinaryMask' in type(loader).__name__)
+                stored, orientation = np.asarray(picture), orientation_of(picture)
+            pair.tagged, pair.orientation = orientation != 1, 1 if thresholded else orientation
+            _look_at_stored(pair, stored, thresholded)
     except Exception as error:  # each format's reader has its own
         pair.problem = 'it is not an image' if isinstance(error, Image.UnidentifiedImageError) else one_line(error, 120)
     if pair.problem is not None:
@@ -146,7 +152,7 @@ def _counts(values: np.ndarray) -> Counter[int]:
 
 
 def size_findings(pairs: Iterable[Pair], images: Sequence[ImageFile], upright: bool) -> list[Finding]:
-    """Masks whose size is not that of their image as loaded.
+    """Masks whose size or orientation is not that of their image as loaded.
 
     Args:
         pairs: the masks.
@@ -154,7 +160,7 @@ def size_findings(pairs: Iterable[Pair], images: Sequence[ImageFile], upright: b
         upright: whether the pipeline applies the EXIF orientation.
     """
     by_path = {str(image.path): image for image in images if image.problem is None}
-    wrong, turned = [], []
+    wrong, turned, other, unseen = [], [], [], []
     for pair in pairs:
         image = by_path.get(pair.image)
         if image is None or pair.size is None:
@@ -165,6 +171,10 @@ def size_findings(pairs: Iterable[Pair], images: Sequence[ImageFile], upright: b
                 turned.append(pair.mask)
             else:
                 wrong.append(f'{pair.mask} ({pair.size[0]}×{pair.size[1]}, image {loaded[0]}×{loaded[1]})')
+        elif pair.tagged and pair.orientation != (1 if upright else image.orientation):
+            other.append(pair.mask)
+        elif upright and image.turned_unseen and not pair.tagged:
+            unseen.append(pair.image)
     findings = []
     if wrong:
         findings.append(Finding(f'{plural(len(wrong), "mask")} of another size than the image', True, len(wrong),
@@ -172,6 +182,11 @@ def size_findings(pairs: Iterable[Pair], images: Sequence[ImageFile], upright: b
     if turned:
         findings.append(Finding(f'{plural(len(turned), "mask")} of the stored image, which is turned by its EXIF '
                                 'orientation when it is loaded; save the images upright', True, len(turned), turned))
+    if other:
+        findings.append(Finding(f'{plural(len(other), "mask")} with an EXIF orientation that is not applied as that of '
+                                'the image; save images and masks upright', True, len(other), other))
+    if unseen:
+        findings.append(turned_unseen(unseen))
     return findings
 
 

@@ -31,11 +31,12 @@ from mmkcla.datasets.segmentation.converters.manifest import (
 from mmkcla.datasets.segmentation.converters.splits import SPLITS, names_digest
 from mmkcla.errors import UserError
 from mmkcla.utils.files import whole_file
-from mmkcla.utils.images import IMAGE_SUFFIXES, upright, upright_size
+from mmkcla.utils.images import IMAGE_SUFFIXES, turn, upright, upright_size
 from mmkcla.utils.parallel import run_parallel
 from mmkcla.utils.ranks import rank
 
-from ...utils.text import one_line
+from ...utils.text import note, one_line
+from ..image_files import turned_unseen
 
 SAMPLE = 16  # masks that a quick check reads
 HASH_SIDE = 16
@@ -51,6 +52,7 @@ class Report:
         notes: other information.
         counts: number of pairs in each split.
         empty_masks: number of masks without foreground among those checked.
+        turned: images whose EXIF orientation does not show in their size, unlike their masks.
         pairs: image and mask of each pair, as paths from the folder.
     """
 
@@ -58,6 +60,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     empty_masks: int = 0
+    turned: list[str] = field(default_factory=list)
     pairs: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -82,17 +85,17 @@ def verify_once(root: str | os.PathLike) -> list[str]:
     """
     root = Path(root)
     if rank() != 0:
-        return verify(root, quick=True)
+        return check(root, quick=True).problems
     stamp, state, kept = root / STAMP, _fingerprint(root), b''
     with contextlib.suppress(OSError):
         kept = stamp.read_bytes()
-    if kept == state:
-        return verify(root, quick=True)
-    problems = verify(root)
-    if not problems:
+    report = check(root, quick=kept == state)
+    if report.turned:
+        note(f'{root}: {turned_unseen(report.turned).line()}')
+    if not report.problems and kept != state:
         with contextlib.suppress(OSError), whole_file(stamp) as file:
             file.write(state)
-    return problems
+    return report.problems
 
 
 def _fingerprint(root: Path) -> bytes:
@@ -161,6 +164,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
     for result in results:
         report.problems += result['problems']
         report.empty_masks += result['empty']
+        report.turned += result['turned']
     _duplicates(digests, report)
     if near:
         looks = {pair[0]: result['look'] for pair, result in zip(pairs, results, strict=True) if 'look' in result}
@@ -169,6 +173,8 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
     if report.empty_masks:
         report.notes.append(f'{report.empty_masks} of {len(results)} masks that were looked into '
                             f'{"has" if report.empty_masks == 1 else "have"} no foreground')
+    if report.turned:
+        report.notes.append(turned_unseen(report.turned).line())
     report.problems.sort()
     return report
 
@@ -266,7 +272,7 @@ def _check_extra(root: Path, manifest: dict, report: Report) -> None:
 def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool, near: bool,
              pair: tuple[str, str]) -> dict[str, Any]:
     """Check one pair."""
-    problems, result, size = [], {'sha256': None, 'empty': 0}, None
+    problems, result, size, image = [], {'sha256': None, 'empty': 0, 'turned': []}, None, None
     try:
         if quick:
             with Image.open(root / pair[0]) as image:
@@ -284,6 +290,8 @@ def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool,
         problems.append(f'{pair[0]}: cannot be read ({_line(error)})')
     try:
         mask = pixels.decode(_read(root, pair[1], listed, problems), 'mask')
+        if size == mask.size and image is not None and turn(image) is not None and turn(mask) is None:
+            result['turned'] = [pair[0]] * (image.size == size)
         if size is not None and upright_size(mask) != size:
             width, height = upright_size(mask)
             problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')

@@ -200,6 +200,17 @@ def test_headers(root):
     assert not any('EXIF' in fault.kind for fault in header_faults(table, root / 'images', upright=False))
 
 
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_orientation_of_a_square_image(root, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.zeros((SIDE, SIDE, 3), np.uint8)).save(root / 'images' / '002.jpg', exif=exif)
+    found = [(fault.kind, fault.severity, fault.places) for fault in header_faults(cached_table(root / 'ann.json'),
+                                                                                   root / 'images')]
+    assert found == [('images that EXIF turns or mirrors without a change of width and height', 'note',
+                      ['002.jpg'])] * (orientation != 1)
+
+
 @pytest.mark.parametrize(('name', 'cause'), [
     ('a\\001.jpg', 'backslashes'), ('/x/001.jpg', 'absolute path'), ('001.JPG', 'upper and lower case'),
     ('001.png', 'another suffix'), ('a/001.jpg', 'a part too many')])

@@ -209,7 +209,7 @@ def test_empty_and_ignored_masks(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('orientation', [3, 6, 8])
-def test_image_that_its_orientation_turns(tmp_path, orientation):
+def test_image_that_its_orientation_turns(tmp_path, orientation, capsys):
     write_pairs(tmp_path, suffixes=('.jpg', '.png'))
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -217,10 +217,47 @@ def test_image_that_its_orientation_turns(tmp_path, orientation):
     config = seg_config(tmp_path, img_suffix='.jpg')
     if orientation == 3:  # upside down: the sizes agree
         check_config(config, ('train',))
+        assert capsys.readouterr().err == (
+            'note: train_dataloader.dataset: 1 image turned or mirrored by the EXIF orientation, with a mask of the same '
+            'size without one; if the pictures of mmkcla data verify show that the masks do not fit, save the images '
+            f'upright: {tmp_path}/images/train/1.jpg\n')
         return
     assert '1 mask of the stored image, which is turned by its EXIF orientation' in refused(config)
     check_config(seg_config(tmp_path, img_suffix='.jpg', image_loader=dict(
         type='LoadImageFromFile', color_type='color_ignore_orientation')), ('train',))
+
+
+def write_square(root, image_orientation, mask_orientation):
+    """Pairs with one square image, and the EXIF orientations of the image and of its mask."""
+    write_pairs(root)
+    for folder, array, tag in (('images', np.zeros((12, 12, 3), np.uint8), image_orientation),
+                               ('masks', np.arange(144).reshape(12, 12).astype(np.uint8) % 3, mask_orientation)):
+        exif = Image.Exif()
+        exif[0x0112] = tag
+        overwrite(root / folder / 'train' / '1.png', array, exif=exif)
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_square_image_with_an_orientation(tmp_path, capsys, orientation):
+    write_square(tmp_path, orientation, 1)
+    check_config(seg_config(tmp_path), ('train',))
+    assert ('1 image turned or mirrored by the EXIF' in capsys.readouterr().err) == (orientation != 1)
+    stored = dict(type='LoadImageFromFile', color_type='color_ignore_orientation')
+    check_config(seg_config(tmp_path, image_loader=stored), ('train',))
+    assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize('orientation', range(2, 9))
+def test_mask_with_an_orientation(tmp_path, capsys, orientation):
+    write_square(tmp_path, orientation, orientation)  # mmseg turns the image, but not the mask
+    line = '1 mask with an EXIF orientation that is not applied as that of the image; save images and masks upright'
+    assert line in refused(seg_config(tmp_path))
+    check_config(seg_config(tmp_path, image_loader=dict(type='LoadImageFromFile', color_type='unchanged')), ('train',))
+    two = dict(classes=TWO, loader=dict(type='mmkcla.LoadBinaryMask', threshold=0))
+    check_config(seg_config(tmp_path, **two), ('train',))
+    assert capsys.readouterr().err == ''
+    unturned = dict(type='LoadImageFromFile', color_type='color_ignore_orientation')
+    assert line in refused(seg_config(tmp_path, image_loader=unturned, **two))
 
 
 def test_head(tmp_path):

@@ -206,6 +206,19 @@ def test_jpeg_masks_and_colours_name_the_remedy(tmp_path):
         convert(tmp_path, split='train', overwrite=True)
 
 
+@pytest.mark.parametrize('orientation', [1, 3, 6])
+def test_orientation_that_the_size_does_not_show(tmp_path, orientation):
+    own(tmp_path, FLAT[:4])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / 'images/a0.jpg', exif=exif)
+    Image.fromarray(np.eye(9, dtype=np.uint8)).save(tmp_path / 'masks/a0.png')
+    outcome = convert(tmp_path, split='train')
+    assert any(note.startswith('1 image turned or mirrored by the EXIF orientation, with a mask of the same size') and
+               note.endswith(': images/train/a0.png') for note in outcome.notes) == (orientation != 1)
+    assert 'unseen' not in (tmp_path / 'out' / 'manifest.json').read_text(encoding='utf-8')
+
+
 def test_sizes_frames_and_exif(tmp_path):
     own(tmp_path, FLAT[:4])
     crop = crops(4)

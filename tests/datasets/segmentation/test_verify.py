@@ -121,8 +121,9 @@ def test_damage_that_only_a_full_check_finds(data, damage, problems):
 
 def test_before_a_run_every_file_is_looked_at_once_and_anew_when_one_changed(data, monkeypatch):
     looked = []
-    monkeypatch.setattr('mmkcla.datasets.segmentation.verify.verify', lambda root, quick=False, **options: (
-        looked.append('quick' if quick else 'full'), verify(root, quick))[1])
+    check = verify_module.check
+    monkeypatch.setattr(verify_module, 'check', lambda root, quick=False, **options: (
+        looked.append('quick' if quick else 'full'), check(root, quick))[1])
     assert verify_once(data) == verify_once(data) == [] and looked == ['full', 'quick']
     (data / '.verified').write_bytes(b'\xff torn')
     assert verify_once(data) == [] and looked.pop() == 'full'
@@ -131,6 +132,20 @@ def test_before_a_run_every_file_is_looked_at_once_and_anew_when_one_changed(dat
     assert verify_once(data) == verify_once(data) == expected and looked[2:] == ['full', 'full']
     monkeypatch.setenv('RANK', '1')
     assert verify_once(data) == [] and looked[4:] == ['quick']
+
+
+@pytest.mark.parametrize('orientation', [1, 3, 6])
+def test_image_with_an_orientation_that_its_size_does_not_show(tmp_path, capsys, orientation):
+    for name, array in (('images', np.zeros((8, 8, 3), np.uint8)), ('masks', np.eye(8, dtype=np.uint8))):
+        (tmp_path / name / 'train').mkdir(parents=True)
+        exif = Image.Exif()
+        exif[0x0112] = orientation if name == 'images' else 1
+        Image.fromarray(array).save(tmp_path / name / 'train' / 'a.png', exif=exif)
+    line = '1 image turned or mirrored by the EXIF orientation, with a mask of the same size without one'
+    assert any(line in note for note in verify_module.check(tmp_path).notes) == (orientation != 1)
+    for _ in range(2):  # the second check is the quick one
+        assert verify_once(tmp_path) == []
+        assert (line in capsys.readouterr().err) == (orientation != 1)
 
 
 def test_what_is_kept_of_a_check_is_no_hindrance_to_a_new_conversion(data, tmp_path):

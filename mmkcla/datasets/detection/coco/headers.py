@@ -46,7 +46,7 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
         stored, loaded, orientation = found
         right, other = (loaded, stored) if upright else (stored, loaded)
         if said == right:
-            if orientation in (2, 3, 4):
+            if orientation in (2, 3, 4) or orientation in (5, 6, 7, 8) and stored == loaded:
                 flipped.append(name)
         elif said == other:
             turned.append(f'{name}: {_size(said)}, loaded as {_size(right)}')
@@ -65,8 +65,8 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
               'or scale the boxes' + part),
         Fault('images that cannot be opened', REFUSED, len(unreadable), unreadable[:PLACES],
               'replace or remove them' + part),
-        Fault('images that EXIF mirrors or turns by 180°', NOTE, len(flipped), flipped[:PLACES],
-              'see the pictures of mmkcla data verify whether the labels fit' + part)) if fault.count]
+        Fault('images that EXIF turns or mirrors without a change of width and height', NOTE, len(flipped),
+              flipped[:PLACES], 'see the pictures of mmkcla data verify whether the labels fit' + part)) if fault.count]
 
 
 def evenly(table: Table, most: int | None, part: np.ndarray | None = None) -> np.ndarray:

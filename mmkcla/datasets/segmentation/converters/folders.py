@@ -26,6 +26,7 @@ from mmkcla.datasets.segmentation.converters.splits import (
 )
 from mmkcla.datasets.segmentation.converters.workspace import partial_folder
 from mmkcla.datasets.segmentation.converters.writing import (
+    FOLDERS,
     SHORT_SUFFIX,
     Job,
     Options,
@@ -94,7 +95,7 @@ def convert_folders(images: str | os.PathLike, masks: str | os.PathLike, out: st
         plan.choose(split, split_file)
         pairs = [pair for pair in pairing.pairs if pair.name in plan.splits]
         as_png = isinstance(rule, LabelMasks) and _need_png(pairs, options, plan.notes)
-        job = Job('folders', f'{images.name} and {masks.name}', f'{images} and {masks}', pairs, plan.splits, rule,
+        job = Job(FOLDERS, f'{images.name} and {masks.name}', f'{images} and {masks}', pairs, plan.splits, rule,
                   {'converter': f'mmkcla folders {VERSION}', **plan.parameters, **_rule_parameters(rule)},
                   {'protocol': plan.protocol, 'seed': plan.seed, 'about': '', 'notes': [*pairing.notes, *plan.notes]},
                   label, as_png, isinstance(rule, LabelMasks),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from mmkcla.datasets.image_files import turned_unseen
 from mmkcla.datasets.segmentation import masks as pixels
 from mmkcla.datasets.segmentation.converters.layout import Pair, Problem, label
 from mmkcla.datasets.segmentation.converters.manifest import prepared_before, write_manifest
@@ -29,6 +30,7 @@ from mmkcla.utils.images import turn, upright, upright_size
 from mmkcla.utils.parallel import run_parallel
 from mmkcla.utils.text import plural
 
+FOLDERS = 'folders'  # name of the user's own data in the manifest
 SHORT_SUFFIX = {'.jpeg': '.jpg', '.tiff': '.tif'}
 
 
@@ -122,6 +124,9 @@ def write_data_set(job: Job, out: Path, problems: Sequence[Problem], remarks: Se
             records = [result for result in results if isinstance(result, dict)]
             problems += [result for result in results if isinstance(result, Problem)]
             reused = sum(record.pop('reused', False) for record in records)
+            unseen = [record['image'] for record in records if record.pop('unseen', False)]
+            if unseen and job.dataset == FOLDERS:  # of the published data sets, the masks are upright
+                remarks.append(turned_unseen(unseen).line())
             records = _without_leaks(work.data, records, problems)
             found, facts, notes = job.rule.settle(records, job.source)
         problems = sorted([*problems, *found])
@@ -170,7 +175,8 @@ def _convert_pair(job: Job, work: Workspace, reader: Reader, pair: Pair) -> dict
     try:
         image_bytes, suffix, size, stored, turned = _read_image(job, reader, pair.image)
         at = pair.mask
-        mask = upright(pixels.decode(_read(reader, pair.mask, 'mask'), 'mask'))
+        decoded = pixels.decode(_read(reader, pair.mask, 'mask'), 'mask')
+        mask = upright(decoded)
         if mask.size != size:
             exif = turned and mask.size == stored
             hint = ', but turned as the EXIF data of the image say' if exif else ''
@@ -185,6 +191,7 @@ def _convert_pair(job: Job, work: Workspace, reader: Reader, pair: Pair) -> dict
     record = {'name': pair.name, 'split': split, 'width': size[0], 'height': size[1], **facts}
     if turned:
         record['turned_upright'] = True
+        record['unseen'] = stored == size and turn(decoded) is None
     for kind, content, end in (('image', image_bytes, suffix), ('mask', pixels.mask_png(labels), '.png')):
         record[kind] = f'{kind}s/{split}/{pair.name}{end}'
         record[f'{kind}_bytes'] = len(content)
