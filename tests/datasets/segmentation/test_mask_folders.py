@@ -218,8 +218,8 @@ def test_image_that_its_orientation_turns(tmp_path, orientation, capsys):
     if orientation == 3:  # upside down: the sizes agree
         check_config(config, ('train',))
         assert capsys.readouterr().err == (
-            'note: train_dataloader.dataset: 1 image turned or mirrored by the EXIF orientation, with a mask of the same '
-            'size without one; if the pictures of mmkcla data verify show that the masks do not fit, save the images '
+            'note: train_dataloader.dataset: 1 image turned or mirrored by the EXIF orientation, with a mask of the '
+            'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save the images '
             f'upright: {tmp_path}/images/train/1.jpg\n')
         return
     assert '1 mask of the stored image, which is turned by its EXIF orientation' in refused(config)
