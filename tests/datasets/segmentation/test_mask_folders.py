@@ -219,8 +219,8 @@ def test_image_that_its_orientation_turns(tmp_path, orientation, capsys):
         check_config(config, ('train',))
         assert capsys.readouterr().err == (
             'note: train_dataloader.dataset: 1 image turned or mirrored by the EXIF orientation, with a mask of the '
-            'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save the images '
-            f'upright: {tmp_path}/images/train/1.jpg\n')
+            'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save the '
+            f'images upright: {tmp_path}/images/train/1.jpg\n')
         return
     assert '1 mask of the stored image, which is turned by its EXIF orientation' in refused(config)
     check_config(seg_config(tmp_path, img_suffix='.jpg', image_loader=dict(
