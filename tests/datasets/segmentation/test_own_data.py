@@ -212,7 +212,7 @@ def test_orientation_that_the_size_does_not_show(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / 'images/a0.jpg', exif=exif)
-    Image.fromarray(np.eye(9, dtype=np.uint8)).save(tmp_path / 'masks/a0.png')
+    Image.fromarray(np.eye(9, dtype=np.uint8) * np.uint8(255)).save(tmp_path / 'masks/a0.png')
     outcome = convert(tmp_path, split='train')
     assert any(note.startswith('1 image turned or mirrored by the EXIF orientation, with a mask of the same size') and
                note.endswith(': images/train/a0.png') for note in outcome.notes) == (orientation != 1)
