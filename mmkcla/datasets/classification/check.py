@@ -10,7 +10,14 @@ from ..check import Dataset, check_heads, class_count, datasets_of
 from ..findings import Finding, act_on
 from ..image_files import ImageFile, depth_findings, file_findings, leak, read_spread, shape_findings
 from ..pipelines import image_loader
-from .class_folder import ClassFolder, label_findings, read_class_folder
+from .class_folder import (
+    ClassFolder,
+    empty_findings,
+    label_findings,
+    plain_name,
+    read_class_folder,
+    same_content,
+)
 
 # the classes are fixed; the files have a layout of their own, which the host checks
 FIXED = ['CIFAR10', 'CIFAR100', 'MNIST', 'FashionMNIST', 'Caltech101', 'CUB', 'DTD', 'FGVCAircraft', 'Flowers102',
@@ -37,7 +44,7 @@ def check_class_folder(dataset: Dataset, model: dict) -> None:
     if found is None:
         return
     number = len(found.classes) if found.classes else _classes_of_head(model)
-    findings = found.findings + label_findings(found, number)
+    findings = found.findings + empty_findings(found, dataset.trained_on) + label_findings(found, number)
     if not any(finding.refuse for finding in findings):
         findings += compare_with_train(dataset, found)
     if any(finding.refuse for finding in findings):
@@ -144,12 +151,12 @@ def compare_folders(train: tuple[str, ...], found: tuple[str, ...], where: str,
         return []
     missing = [name for name in train if name not in found]
     extra = [name for name in found if name not in train]
-    lower = {name.lower(): name for name in train}
-    case = [f'{name} for {lower[name.lower()]}' for name in extra if name.lower() in lower]
+    plain = {plain_name(name): name for name in train}
+    case = [f'{name!r} for {plain[plain_name(name)]!r}' for name in extra if plain_name(name) in plain]
     root = folder.root
     if case:
-        return [Finding(f'class folders of {root} differ from those of {where} by case; rename them', True, len(case),
-                        case)]
+        return [Finding(f'class folders of {root} differ from those of {where} by case or spaces; rename them', True,
+                        len(case), case)]
     if extra:
         return [Finding(f'{plural(len(extra), "class folder")} of {root} missing from {where}, so that the labels '
                         'differ', True, len(extra), extra)]
@@ -179,7 +186,7 @@ def files_of(dataset: Dataset, found: ClassFolder, images: list[ImageFile]) -> l
         dataset, found: the data set.
         images: the files that were read.
     """
-    findings = file_findings(images, len(found.images))
+    findings = file_findings(images, len(found.images)) + same_content(found, images)
     pipeline = dataset.config.get('pipeline') or ()
     findings += depth_findings(images, image_loader(pipeline)) + shape_findings(images, pipeline)
     train = None if dataset.split == 'train' or _drawn_from(dataset) else _train_of(dataset)

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from ...utils.images import IMAGE_SUFFIXES
 from ...utils.text import listed, plural
 from ..findings import Finding
+from ..image_files import ImageFile
 
 SPLITS = {'train', 'training', 'val', 'valid', 'validation', 'test', 'testing'}
 _OTHER_IMAGES = {*IMAGE_SUFFIXES, '.gif', '.jfif', '.heic', '.avif', '.jp2', '.pgm', '.dcm', '.npy', '.svg'}
@@ -27,6 +30,7 @@ class ClassFolder:
         stated: whether the config or the class states the class names.
         images: paths of the images.
         labels: one for each image; empty without labels.
+        empty: class folders without images, with the suffixes of their files that are not read.
         findings: what is wrong.
     """
 
@@ -37,6 +41,7 @@ class ClassFolder:
     stated: bool = False
     images: list[Path] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
+    empty: dict[str, Counter[str]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def count(self) -> dict[int, int]:
@@ -74,14 +79,15 @@ def _read_folders(found: ClassFolder, extensions: tuple[str, ...]) -> None:
     loose = [entry.name for entry in os.scandir(found.root) if _is_image(entry, extensions)]
     nested: dict[str, list[str]] = {}
     for label, name in enumerate(found.folders):
-        nested[name] = _walk(found, found.root / name, label, extensions, skipped)
-    counts = found.count()
-    empty = [name for label, name in enumerate(found.folders) if label not in counts]
+        others: Counter[str] = Counter()
+        nested[name] = _walk(found, found.root / name, label, extensions, others)
+        skipped.update(others)
+        if not found.labels or found.labels[-1] != label:
+            found.empty[name] = others
     found.findings += [
         *_folder_names(found, nested),
         *_some(f'{plural(len(loose), "image")} directly in {found.root} {"is" if len(loose) == 1 else "are"} skipped, '
                'since only class folders are read', sorted(loose)),
-        *_some(f'{plural(len(empty), "class folder")} without images', empty),
         *_some(f'{plural(sum(skipped.values()), "image")} skipped because of the suffix (set extensions to add some)',
                [f'{suffix} ({count})' for suffix, count in sorted(skipped.items())], sum(skipped.values()))]
 
@@ -109,6 +115,66 @@ def _walk(found: ClassFolder, folder: Path, label: int | None, extensions: tuple
     return sorted(nested)
 
 
+def empty_findings(found: ClassFolder, trained_on: bool) -> list[Finding]:
+    """Classes without an image: because of the suffixes of their files, or since their folders are empty.
+
+    Args:
+        found: what was read.
+        trained_on: whether the set is the training set.
+    """
+    lost = [f'{name} ({", ".join(f"{count} {suffix}" for suffix, count in sorted(files.items()))})'
+            for name, files in found.empty.items() if files]
+    bare = [name for name, files in found.empty.items() if not files and not _is_no_class(name)]
+    findings = []
+    if lost:
+        findings.append(Finding(f'{plural(len(lost), "class folder")} whose images all have suffixes that are not read; '
+                                'set extensions to add some, or convert the images', True, len(lost), lost))
+    if bare and trained_on and not found.stated:
+        findings.append(Finding(f'{plural(len(bare), "class folder")} of the training set without images, so that '
+                                'these classes are never learned; add images, remove the folders, or set classes if '
+                                'this is intended', True, len(bare), bare))
+    elif bare:
+        findings += _some(f'{plural(len(bare), "class folder")} without images', bare)
+    if trained_on and found.labels and not found.folders:
+        absent = [name for label, name in enumerate(found.classes or ()) if label not in set(found.labels)]
+        findings += _some(f'{plural(len(absent), "class")} without an image in {found.source}', absent)
+    return findings
+
+
+def same_content(found: ClassFolder, images: Sequence[ImageFile]) -> list[Finding]:
+    """Images with the same bytes as an image of another class.
+
+    Args:
+        found: what was read.
+        images: those of its images that were read.
+    """
+    label_of = dict(zip(found.images, found.labels, strict=False))
+    classes: dict[str, dict[int, Path]] = {}
+    number: Counter[str] = Counter()
+    for image in images:
+        if image.sha256 and image.path in label_of:
+            classes.setdefault(image.sha256, {}).setdefault(label_of[image.path], image.path)
+            number[image.sha256] += 1
+    places = [' and '.join(f'{path} ({_class_name(found, label)})' for label, path in sorted(labels.items()))
+              for labels in classes.values() if len(labels) > 1]
+    total = sum(number[digest] for digest, labels in classes.items() if len(labels) > 1)
+    return _some(f'{plural(total, "image")} with the same content as an image of another class, so that the labels '
+                 'contradict each other', places, len(places))
+
+
+def _class_name(found: ClassFolder, label: int) -> str:
+    return found.classes[label] if found.classes and 0 <= label < len(found.classes) else str(label)
+
+
+def plain_name(name: str) -> str:
+    """A class name without differences that people overlook: case, spaces and the form of accents."""
+    return ' '.join(unicodedata.normalize('NFC', name).casefold().split())
+
+
+def _is_no_class(name: str) -> bool:
+    return name.startswith(('.', '__MACOSX'))
+
+
 def _is_image(entry: os.DirEntry, extensions: tuple[str, ...]) -> bool:
     return entry.is_file() and not entry.name.startswith('.') and entry.name.lower().endswith(extensions)
 
@@ -117,7 +183,7 @@ def _folder_names(found: ClassFolder, nested: dict[str, list[str]]) -> list[Find
     """Faults in the names of the folders."""
     names, root = found.folders, found.root
     findings = []
-    visible = [name for name in names if not name.startswith(('.', '__MACOSX'))]
+    visible = [name for name in names if not _is_no_class(name)]
     hidden = [name for name in names if name not in visible]
     if hidden:
         findings.append(Finding(f'folders in {root} that are no classes become classes and shift the labels; remove '
@@ -132,10 +198,11 @@ def _folder_names(found: ClassFolder, nested: dict[str, list[str]]) -> list[Find
         deep = [f'{name}/{part}' for name, parts in nested.items() for part in parts]
         findings += _some(f'{plural(len(deep), "sub-folder")} of class folders; the images count to the class of the '
                           'first folder', deep)
-    lower = Counter(name.lower() for name in names)
-    alike = [name for name in names if lower[name.lower()] > 1]
+    lower = Counter(map(plain_name, names))
+    alike = [repr(name) for name in names if lower[plain_name(name)] > 1]
     if alike:
-        findings.append(Finding('class folders that differ only by case are different classes; merge or rename them',
+        findings.append(Finding('class folders that differ only by case or spaces are different classes; merge or '
+                                'rename them',
                                 True, len(alike), alike))
     if not names:
         findings.append(Finding(f'no class folders in {root}; expected {root}/<class>/<image>, or an ann_file', True))

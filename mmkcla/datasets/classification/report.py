@@ -16,7 +16,7 @@ from ..image_files import ImageFile, depth_findings, file_findings, leak, read_i
 from ..report import Report, faults_of
 from ..sheet import Sample, spread_out
 from .check import check_model, class_folder_of, compare_folders, compare_with_train, files_of
-from .class_folder import SPLITS, ClassFolder, label_findings, read_class_folder
+from .class_folder import SPLITS, ClassFolder, empty_findings, label_findings, read_class_folder, same_content
 
 # suffixes that mmpretrain's CustomDataset reads unless the config says otherwise
 _EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif')
@@ -30,7 +30,8 @@ def report_class_folder(dataset: Dataset, config: Any) -> Report | None:
         return None
     model = config.get('model') or {}
     images = read_images(found.images, decode=True)
-    findings = [*found.findings, *label_findings(found, len(found.classes) if found.classes else None),
+    findings = [*found.findings, *empty_findings(found, dataset.trained_on),
+                *label_findings(found, len(found.classes) if found.classes else None),
                 *compare_with_train(dataset, found), *files_of(dataset, found, images)]
     try:
         check_model(dataset, model, found)
@@ -53,8 +54,9 @@ def report_folder(path: Path) -> Report | None:
         found = read_class_folder(SimpleNamespace(img_prefix=str(folder), CLASSES=None, ann_file='', with_label=True,
                                                   extensions=_EXTENSIONS))
         images = read_images(found.images, decode=True)
-        findings += found.findings + file_findings(images, len(images)) + depth_findings(
-            images, dict(type='mmkcla.LoadImageFromFile'))
+        findings += [*found.findings, *empty_findings(found, folder.name.startswith('train')),
+                     *file_findings(images, len(images)), *same_content(found, images),
+                     *depth_findings(images, dict(type='mmkcla.LoadImageFromFile'))]
         parts.append((folder.name if splits else '', found, images))
     train = next((part for part in parts if part[0].startswith('train')), None)
     for name, found, images in parts if train else ():

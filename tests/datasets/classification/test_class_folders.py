@@ -81,12 +81,12 @@ def test_extra_class(root):
 
 def test_class_that_differs_by_case(root):
     (root / 'val' / 'banana').rename(root / 'val' / 'Banana')
-    assert 'by case; rename them: Banana for banana' in refused(class_config(root))
+    assert "by case or spaces; rename them: 'Banana' for 'banana'" in refused(class_config(root))
 
 
 def test_two_folders_that_differ_by_case(root):
     write_classes(root / 'train', ('Apple',), seed=3)
-    assert 'differ only by case are different classes; merge or rename them: Apple, apple' in refused(
+    assert "differ only by case or spaces are different classes; merge or rename them: 'Apple', 'apple'" in refused(
         class_config(root, classes=4))
 
 
@@ -118,13 +118,66 @@ def test_nested_skipped_loose_and_empty_are_said(root, capsys):
     (root / 'train' / 'notes.txt').write_text('not an image')
     shutil.rmtree(root / 'train' / 'cherry')
     (root / 'train' / 'cherry').mkdir()
-    check_config(class_config(root), ('train',))
+    check_config(class_config(root, dict(classes=CLASSES)), ('train',))
     notes = capsys.readouterr().err.splitlines()
     assert [line.removeprefix('note: train_dataloader.dataset: ') for line in notes] == [
         '1 sub-folder of class folders; the images count to the class of the first folder: apple/red',
         f'1 image directly in {root}/train is skipped, since only class folders are read: loose.png',
-        '1 class folder without images: cherry',
-        '1 image skipped because of the suffix (set extensions to add some): .webp (1)']
+        '1 image skipped because of the suffix (set extensions to add some): .webp (1)',
+        '1 class folder without images: cherry']
+
+
+def test_empty_class_folder(root, capsys):
+    for split in ('train', 'val'):
+        shutil.rmtree(root / split / 'banana')
+        (root / split / 'banana').mkdir()
+    assert refused(class_config(root)) == (
+        'train_dataloader.dataset: 1 class folder of the training set without images, so that these classes are never '
+        'learned; add images, remove the folders, or set classes if this is intended: banana')
+    capsys.readouterr()
+    check_config(class_config(root), ('val',))
+    assert capsys.readouterr().err == 'note: val_dataloader.dataset: 1 class folder without images: banana\n'
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+@pytest.mark.parametrize('stated', [False, True])
+def test_class_lost_by_its_suffix(root, split, stated):
+    for path in sorted((root / split / 'banana').iterdir()):
+        path.rename(path.with_suffix('.webp'))
+    options = dict(classes=CLASSES) if stated else {}
+    assert refused(class_config(root, options, options), (split,)) == (
+        f'{split}_dataloader.dataset: 1 class folder whose images all have suffixes that are not read; set extensions to '
+        'add some, or convert the images: banana (2 .webp)')
+    more = dict(options, extensions=('.png', '.webp'))
+    check_config(class_config(root, more, more), (split,))
+
+
+def test_same_image_in_two_classes(root, capsys):
+    for name in ('apple', 'cherry'):
+        shutil.copy(root / 'train' / 'banana' / '0.png', root / 'train' / name / 'copy.png')
+    shutil.copy(root / 'train' / 'banana' / '1.png', root / 'train' / 'banana' / 'copy.png')
+    check_config(class_config(root), ('train',))
+    folder = root / 'train'
+    assert capsys.readouterr().err == (
+        'note: train_dataloader.dataset: 3 images with the same content as an image of another class, so that the '
+        f'labels contradict each other: {folder}/apple/copy.png (apple) and {folder}/banana/0.png (banana) and '
+        f'{folder}/cherry/copy.png (cherry)\n')
+    check_config(class_config(root, write_list(root, 'banana/0.png 1\napple/copy.png 0\n')), ('train',))
+    assert '2 images with the same content as an image of another class' in capsys.readouterr().err
+    stated = dict(classes=CLASSES, **write_list(root, 'banana/0.png 1\napple/0.png 0\n'))
+    check_config(class_config(root, stated), ('train',))
+    assert capsys.readouterr().err == (f'note: train_dataloader.dataset: 1 class without an image in {root}/list.txt: '
+                                       'cherry\n')
+
+
+@pytest.mark.parametrize('name', [' banana', 'banana ', 'Banana', 'BANANA'])
+def test_spaces_and_case(root, name):
+    (root / 'val' / 'banana').rename(root / 'val' / name)
+    assert f"by case or spaces; rename them: {name!r} for 'banana'" in refused(class_config(root))
+    shutil.rmtree(root / 'val')
+    write_classes(root / 'train', (name,), seed=7)
+    assert f"merge or rename them: {', '.join(map(repr, sorted([name, 'banana'])))}" in refused(
+        class_config(root, classes=4), ('train',))
 
 
 def test_stated_classes(root):
