@@ -127,8 +127,8 @@ def empty_findings(found: ClassFolder, trained_on: bool) -> list[Finding]:
     bare = [name for name, files in found.empty.items() if not files and not _is_no_class(name)]
     findings = []
     if lost:
-        findings.append(Finding(f'{plural(len(lost), "class folder")} whose images all have suffixes that are not read; '
-                                'set extensions to add some, or convert the images', True, len(lost), lost))
+        findings.append(Finding(f'{plural(len(lost), "class folder")} whose images all have suffixes that are not '
+                                'read; set extensions to add some, or convert the images', True, len(lost), lost))
     if bare and trained_on and not found.stated:
         findings.append(Finding(f'{plural(len(bare), "class folder")} of the training set without images, so that '
                                 'these classes are never learned; add images, remove the folders, or set classes if '

@@ -146,8 +146,8 @@ def test_class_lost_by_its_suffix(root, split, stated):
         path.rename(path.with_suffix('.webp'))
     options = dict(classes=CLASSES) if stated else {}
     assert refused(class_config(root, options, options), (split,)) == (
-        f'{split}_dataloader.dataset: 1 class folder whose images all have suffixes that are not read; set extensions to '
-        'add some, or convert the images: banana (2 .webp)')
+        f'{split}_dataloader.dataset: 1 class folder whose images all have suffixes that are not read; set extensions '
+        'to add some, or convert the images: banana (2 .webp)')
     more = dict(options, extensions=('.png', '.webp'))
     check_config(class_config(root, more, more), (split,))
 
