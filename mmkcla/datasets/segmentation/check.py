@@ -15,6 +15,7 @@ from ..image_files import ImageFile, depth_findings, file_findings, leak, read_s
 from ..pipelines import applies_orientation, image_loader, mask_loader
 from .converters.folds import names_of_fold
 from .converters.manifest import read_manifest
+from .mask_colours import palette_findings, read_palettes, usual_colours
 from .mask_folder import Pair, inspect_pairs, label_findings, pairing_findings, size_findings
 from .verify import verify_once
 
@@ -218,7 +219,28 @@ def look_at_pairs(dataset: Dataset, model: dict, found: MaskFolder,
     thresholded = 'LoadBinaryMask' in str(step.get('type'))
     findings += label_findings(pairs, found.classes, number, _ignored(dataset, head), found.reduce_zero,
                                dataset.trained_on, thresholded)
+    if not thresholded:
+        findings += _palettes(dataset, pairs, found.classes, _ignored(dataset, head))
     return images, pairs, findings
+
+
+def _palettes(dataset: Dataset, pairs: list[Pair], classes: tuple[str, ...] | None,
+              ignored: set[int]) -> list[Finding]:
+    """Compare the colours of palette masks with those of the training set, or within the training set."""
+    masks = [(pair.mask, pair.palette) for pair in pairs if pair.palette]
+    if not masks:
+        return []
+    usual, where = usual_colours(palette for _, palette in masks), 'most of them'
+    for other in datasets_of(dataset.run, 'train', dataset.cache) if dataset.split != 'train' else ():
+        try:
+            found = mask_folder_of(other) if 'BaseSegDataset' in other.ancestors else None
+        except UserError:  # a test does not need the training set
+            continue
+        paths = [part['seg_map_path'] for part in found.data if part.get('seg_map_path')] if found else []
+        if colours := usual_colours(read_palettes(paths)):
+            usual, where = {**usual, **colours}, other.where
+            break
+    return palette_findings(masks, usual, where, classes, ignored)
 
 
 def _leak(dataset: Dataset, images: list[ImageFile]) -> list[Finding]:

@@ -18,6 +18,7 @@ from ...utils.parallel import run_parallel
 from ...utils.text import listed, one_line, plural
 from ..findings import Finding
 from ..image_files import ImageFile, turned_unseen
+from .mask_colours import Palette, palette_of
 
 MOST_PIXELS = 400_000_000  # of the masks that are decoded before a run: a few seconds
 _HEADERS = 16
@@ -36,7 +37,9 @@ class Pair:
         problem: why it cannot be loaded.
         orientation: EXIF orientation that the loader has not applied to the mask, 1 to 8; 1 is upright.
         tagged: whether the mask has an EXIF orientation.
-        kind: what the mask file is: ``'grey'``, ``'coloured'``, ``'deep'`` (values above 255) or ``'not integer'``.
+        kind: what the mask file is: ``'grey'``, ``'coloured'``, ``'channels'`` (grey, in several channels), ``'deep'``
+            (values above 255) or ``'not integer'``.
+        palette: colours of the labels, where the file has a palette.
     """
 
     image: str
@@ -48,6 +51,7 @@ class Pair:
     orientation: int = 1
     tagged: bool = False
     kind: str = 'grey'
+    palette: Palette = field(default_factory=dict)
 
 
 def pairing_findings(data: Sequence[dict], image_folder: Path | None, mask_folder: Path | None, image_suffix: str,
@@ -114,7 +118,8 @@ def _inspect(loader: Any, part: dict) -> Pair:
             with Image.open(io.BytesIO(data)) as picture:
                 stored, orientation = np.asarray(picture), orientation_of(picture)
             pair.tagged, pair.orientation = orientation != 1, 1 if thresholded else orientation
-            _look_at_stored(pair, stored, thresholded)
+                _look_at_stored(pair, stored, thresholded)
+                pair.palette = palette_of(picture, pair.stored)
     except Exception as error:  # each format's reader has its own
         pair.problem = 'it is not an image' if isinstance(error, Image.UnidentifiedImageError) else one_line(error, 120)
     if pair.problem is not None:
@@ -125,12 +130,18 @@ def _inspect(loader: Any, part: dict) -> Pair:
         if labels.ndim < 2:  # mmseg's loader squeezes the array
             pair.problem = 'mmseg cannot load masks of one row or one column'
         elif labels.ndim > 2:
-            pair.kind = 'coloured'
+            pair.kind = 'channels' if _is_grey(labels) else 'coloured'
         else:
             pair.labels, pair.size = _counts(labels), (labels.shape[1], labels.shape[0])
     except Exception as error:  # what the loader of the pipeline raises would end the run
         pair.problem = one_line(error, 300)
     return pair
+
+
+def _is_grey(labels: np.ndarray) -> bool:
+    """Whether the colour channels of ``(H, W, C)`` are equal; the second or fourth is opacity."""
+    colours = labels[..., :3] if labels.shape[-1] >= 3 else labels[..., :1]
+    return bool((colours == colours[..., :1]).all())
 
 
 def _look_at_stored(pair: Pair, stored: np.ndarray, thresholded: bool) -> None:
@@ -222,6 +233,7 @@ def label_findings(pairs: Sequence[Pair], classes: Sequence[str] | None, number:
 
 def _file_findings(pairs: Sequence[Pair]) -> list[Finding]:
     kinds = {'coloured': 'coloured: a label is one grey value; convert them with mmkcla data binary-seg --palette',
+             'channels': 'grey, but stored in several channels (RGB or with opacity); save them with one channel',
              'deep': 'of more than 8 bits with values above 255, which wrap around when loaded; save them with 8 bits',
              'not integer': 'of floating-point values; save them as 8-bit labels'}
     findings = []

@@ -115,7 +115,11 @@ def test_threshold_that_does_not_fit(tmp_path):
 
 @pytest.mark.parametrize(('array', 'words'), [
     (np.zeros((*SHAPE, 3), np.uint8) + np.array([9, 0, 0], np.uint8), '1 of 3 masks are coloured'),
-    (np.zeros((*SHAPE, 4), np.uint8), '1 of 3 masks are coloured'),
+    (np.zeros((*SHAPE, 4), np.uint8) + np.array([0, 0, 1, 0], np.uint8), '1 of 3 masks are coloured'),
+    (np.ones((*SHAPE, 3), np.uint8), '1 of 3 masks are grey, but stored in several channels (RGB or with opacity); '
+                                     'save them with one channel'),
+    (np.zeros((*SHAPE, 4), np.uint8) + np.array([1, 1, 1, 255], np.uint8), '1 of 3 masks are grey, but stored in'),
+    (np.zeros((*SHAPE, 2), np.uint8) + np.array([1, 255], np.uint8), '1 of 3 masks are grey, but stored in several'),
     (np.full(SHAPE, 256, np.uint16), '1 of 3 masks are of more than 8 bits with values above 255, which wrap around'),
 ])
 def test_masks_that_hold_no_labels(tmp_path, array, words):
@@ -151,6 +155,47 @@ def test_palette_masks_follow_the_decoder(tmp_path, capsys):
     check_config(seg_config(tmp_path), ('train',))  # Pillow gives the indices
     assert capsys.readouterr().err == ''
     assert 'coloured' in refused(seg_config(tmp_path, loader=dict(type='LoadAnnotations', imdecode_backend='cv2')))
+
+
+def put_palette(folder, colours, number=None):
+    """Give the masks of a folder, or one of them, a palette."""
+    for path in folder.iterdir():
+        if number in (None, int(path.stem)):
+            picture = Image.fromarray(np.asarray(Image.open(path)))
+            picture.putpalette([part for colour in colours for part in colour])
+            picture.save(path)
+
+
+RGB = ((0, 0, 0), (255, 0, 0), (0, 255, 0))
+
+
+def test_palettes_of_train_and_val(tmp_path, capsys):
+    for split in ('train', 'val'):
+        write_pairs(tmp_path, split=split, seed=len(split))
+        put_palette(tmp_path / 'masks' / split, RGB)
+    config = seg_config(tmp_path)
+    val = seg_config(tmp_path, split='val')
+    config.merge_from_dict(dict(val_dataloader=val.val_dataloader, val_evaluator=val.val_evaluator))
+    check_config(config, ('train', 'val'))
+    assert capsys.readouterr().err == ''
+    put_palette(tmp_path / 'masks' / 'val', (RGB[0], RGB[2], RGB[1]))
+    check_config(config, ('val',))
+    folder = tmp_path / 'masks' / 'val'
+    assert capsys.readouterr().err == (
+        'note: val_dataloader.dataset: 3 of 3 masks whose palette has another colour for a label than '
+        'train_dataloader.dataset, so that the label may be another class: '
+        + ', '.join(f'{folder}/{n}.png (label 1 (tree): #00ff00 instead of #ff0000)' for n in range(3)) + '\n')
+
+
+def test_palette_of_one_mask_differs(tmp_path, capsys):
+    write_pairs(tmp_path)
+    put_palette(tmp_path / 'masks' / 'train', RGB)
+    put_palette(tmp_path / 'masks' / 'train', (*RGB[:2], (0, 0, 9)), 2)
+    check_config(seg_config(tmp_path), ('train',))
+    assert capsys.readouterr().err == (
+        'note: train_dataloader.dataset: 1 of 3 masks whose palette has another colour for a label than most of them, '
+        f'so that the label may be another class: {tmp_path}/masks/train/2.png (label 2 (road): #000009 instead of '
+        '#00ff00)\n')
 
 
 @pytest.mark.parametrize(('content', 'words'), [
