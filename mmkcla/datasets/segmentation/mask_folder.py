@@ -117,7 +117,7 @@ def _inspect(loader: Any, part: dict) -> Pair:
             thresholded = 'LoadBinaryMask' in type(loader).__name__
             with Image.open(io.BytesIO(data)) as picture:
                 stored, orientation = np.asarray(picture), orientation_of(picture)
-            pair.tagged, pair.orientation = orientation != 1, 1 if thresholded else orientation
+                pair.tagged, pair.orientation = orientation != 1, 1 if thresholded else orientation
                 _look_at_stored(pair, stored, thresholded)
                 pair.palette = palette_of(picture, pair.stored)
     except Exception as error:  # each format's reader has its own
