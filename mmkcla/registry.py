@@ -28,7 +28,8 @@ DATA_REPORTS = Registry('data report', scope='mmkcla',
                         locations=['mmkcla.datasets.classification.report', 'mmkcla.datasets.detection.verify',
                                    'mmkcla.datasets.segmentation.report'])
 PATH_REPORTS = Registry('path report', scope='mmkcla',
-                        locations=['mmkcla.datasets.detection.verify', 'mmkcla.datasets.classification.report'])
+                        locations=['mmkcla.datasets.detection.verify', 'mmkcla.datasets.classification.report',
+                                   'mmkcla.datasets.image_report'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',

@@ -15,6 +15,7 @@ Report on data: what they contain, and every fault with its number and first pla
 
   a config (.py)        all its data sets, as the run uses them
   a COCO file (.json)   annotations, and images beside the file
+  an image or mask      format, size, orientation, and values or colours with their shares
   a class folder        <class>/<image> or <split>/<class>/<image>
   a mask folder         a segmentation data set written by "mmkcla data", or any in the same layout:
                         images/{train,val,test} and masks/{train,val,test}. Checked: each image has a mask of the same
@@ -34,9 +35,9 @@ Exit codes: 0: nothing is refused; 1: something is, one line each; 2: the check 
 
 def add_kinds(kinds: 'argparse._SubParsersAction') -> None:
     """Add the sub-command."""
-    parser = add_kind(kinds, 'verify', 'report on a config, a COCO file, or a folder of classes or masks',
+    parser = add_kind(kinds, 'verify', 'report on a config, a COCO file, an image, or a folder of classes or masks',
                       _DESCRIPTION, _EPILOG, run)
-    parser.add_argument('root', metavar='WHAT', help='config, COCO file, class folder, or mask folder')
+    parser.add_argument('root', metavar='WHAT', help='config, COCO file, image, class folder, or mask folder')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
                         help='override entries of the config')
     parser.add_argument('--json', metavar='FILE', help='also write the report as JSON')
@@ -71,11 +72,13 @@ def _reports(args: argparse.Namespace) -> 'list[Report] | None':
         from ..runtime.hosts import prepare_hosts
         config = load_config(args.root, args.cfg_options)
         prepare_hosts(config)
+        from ..datasets.palettes import fit_palettes
+        fit_palettes(config)
         return config_reports(config)
     from ..datasets.verify import path_report
     report = path_report(what)
     if report is None and what.is_file():
-        raise UserError(f'{what} is neither a config (.py) nor a COCO file (.json)')
+        raise UserError(f'{what} is neither a config (.py), a COCO file (.json) nor an image')
     return None if report is None else [report]
 
 

@@ -54,20 +54,36 @@ def check_config(config: Any, splits: Sequence[str] = ('train', 'val', 'test')) 
     Raises:
         UserError: for the first problem found.
     """
-    DATA_CHECKS.import_from_location()
-    checks = DATA_CHECKS.module_dict
     cache: dict = {}
     for split in splits:
-        loader = config.get(f'{split}_dataloader')
-        if not loader:
+        if not config.get(f'{split}_dataloader'):
             continue
-        evaluators = evaluators_of(config, split)
         for dataset in datasets_of(config, split, cache):
-            checker = next((checks[name] for name in dataset.ancestors if name in checks), None)
-            if checker is not None:
-                checker(dataset, config['model'])
-        for evaluator, where in evaluators:
+            check_dataset(dataset, config)
+        for evaluator, where in evaluators_of(config, split):
             _check_evaluator(evaluator, where)
+    compare_datasets(config, splits, cache)
+
+
+def check_dataset(dataset: Dataset, config: Any) -> None:
+    """Check one data set of a config with the check that is registered for its class, if there is one.
+
+    Raises:
+        UserError: for the first problem found.
+    """
+    DATA_CHECKS.import_from_location()
+    checks = DATA_CHECKS.module_dict
+    checker = next((checks[name] for name in dataset.ancestors if name in checks), None)
+    if checker is not None:
+        checker(dataset, config.get('model') or {})
+
+
+def compare_datasets(config: Any, splits: Sequence[str], cache: dict) -> None:
+    """Compare the data sets of a config with each other and with their evaluators.
+
+    Raises:
+        UserError: for the first difference found.
+    """
     DATA_COMPARISONS.import_from_location()
     for compare in DATA_COMPARISONS.module_dict.values():
         compare(config, splits, cache)

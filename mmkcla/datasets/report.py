@@ -45,7 +45,8 @@ class Fault:
     def __str__(self) -> str:
         places = ', '.join(self.places) + (f' and {self.count - len(self.places)} more'
                                            if self.count > len(self.places) else '')
-        return f'{self.kind}: {self.count}' + (f' ({places})' if self.places else '') + (
+        number = f': {self.count}' if self.count != 1 or self.places else ''  # a single fault of the whole set
+        return f'{self.kind}{number}' + (f' ({places})' if self.places else '') + (
             f'; {self.remedy}' if self.remedy else '')
 
 

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,24 @@ from ..errors import UserError
 from ..registry import DATA_REPORTS, PATH_REPORTS
 from ..utils.files import whole_file, write_json
 from ..utils.text import note
-from .check import datasets_of
-from .report import Report, conclusion
+from .check import check_dataset, compare_datasets, datasets_of
+from .report import REFUSED, Fault, Report, conclusion
 from .sheet import draw_sheet
 
 
 def config_reports(config: Any) -> list[Report]:
     """The reports on all data sets of a config; the hosts must be imported.
 
+    What the check before a run refuses (:func:`~mmkcla.datasets.check.check_config`) is refused in the reports, too.
+
     Raises:
         UserError: a file is missing or unreadable, or no data set has a report.
     """
     DATA_REPORTS.import_from_location()
-    known, reports, seen = DATA_REPORTS.module_dict, [], []
-    for split in ('train', 'val', 'test'):
-        for dataset in datasets_of(config, split, {}) if config.get(f'{split}_dataloader') else ():
+    known, reports, seen, cache = DATA_REPORTS.module_dict, [], [], {}
+    splits = [split for split in ('train', 'val', 'test') if config.get(f'{split}_dataloader')]
+    for split in splits:
+        for dataset in datasets_of(config, split, cache):
             same = (dataset.config, split == 'train', [evaluator for evaluator, _ in dataset.evaluators])
             if same in seen:  # most configs test on the validation set
                 note(f'{dataset.where} is the same as an earlier data set')
@@ -34,13 +39,29 @@ def config_reports(config: Any) -> list[Report]:
             seen.append(same)
             write = next((known[name] for name in dataset.ancestors if name in known), None)
             report = write(dataset, config) if write else None
+            refusal = None if report and report.of(REFUSED) else _refusal(partial(check_dataset, dataset, config))
             if report is None:
                 note(f'{dataset.where}: no report for {dataset.ancestors[0]}')
+                reports += [Report(dataset.where, faults=[refusal])] if refusal else []
             else:
+                report.faults[:0] = [refusal] if refusal else []
                 reports.append(report)
+    together = _refusal(partial(compare_datasets, config, splits, cache), quiet=False)
+    if together is not None:
+        reports.append(Report('train, val and test compared', faults=[together]))
     if not reports:
         raise UserError('there is no report for the data sets of this config')
     return reports
+
+
+def _refusal(check: Callable[[], None], quiet: bool = True) -> Fault | None:
+    """What a check refuses. ``quiet``: the report has the notes of the check already."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
+            check()
+    except UserError as error:
+        return Fault(str(error), REFUSED, 1, [])
+    return None
 
 
 def path_report(path: Path) -> Report | None:

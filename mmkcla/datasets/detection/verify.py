@@ -7,7 +7,8 @@ from typing import Any
 from ...errors import UserError
 from ...registry import DATA_REPORTS, PATH_REPORTS
 from ..check import Dataset, classes_of
-from ..report import Report
+from ..findings import PLACES
+from ..report import REFUSED, Fault, Report
 from .check import check_paths, is_remote, use_of
 from .coco.cache import cached_table
 from .coco.faults import Use
@@ -38,9 +39,12 @@ def report_file(path: Path) -> Report | None:
     table = cached_table(path)
     folder = find_folder(table.names, path)
     report = write_report(str(path), path, table, Use(trained=False), folder)
-    if folder is None:
-        report.counts['image folder'] = 'not found; the images were not checked (give a config instead)'
-    else:
+    if not table.names:
+        report.faults.insert(0, Fault('the file lists no images', REFUSED, 1, []))
+    elif folder is None:
+        report.faults.insert(0, Fault('images that are in no folder around the file, so that none was checked', REFUSED,
+                                      len(table.names), list(table.names[:PLACES]), 'verify a config instead'))
+    if folder is not None:
         report.counts['image folder'] = str(folder)
     return report
 

@@ -185,7 +185,7 @@ def mask_folder_of(dataset: Dataset) -> MaskFolder | None:
     listed = built.ann_file if built.ann_file and Path(built.ann_file).is_file() else ''
     classes = built.metainfo.get('classes')
     pairing = pairing_findings(data, folders[0], folders[1] if labelled else None, built.img_suffix,
-                               built.seg_map_suffix, listed) if labelled else []
+                               built.seg_map_suffix, listed) if labelled or not data else []
     return MaskFolder(data, None if classes is None else tuple(classes), bool(built.reduce_zero_label), pairing,
                       folders[0])
 
