@@ -91,8 +91,8 @@ def test_nothing_found(tmp_path, capsys):
     (tmp_path / 'far').mkdir()
     shutil.move(root / 'images', tmp_path / 'far' / 'away')
     code, text = verified(capsys, root / 'ann.json')
-    assert code == 1 and ('images that are in no folder around the file, so that none was checked: 6 (001.jpg, 002.jpg, '
-                          '003.jpg and 3 more); verify a config instead') in text
+    assert code == 1 and ('images that are in no folder around the file, so that none was checked: 6 (001.jpg, '
+                          '002.jpg, 003.jpg and 3 more); verify a config instead') in text
     content = json.loads((root / 'ann.json').read_text())
     (root / 'ann.json').write_text(json.dumps({**content, 'images': [], 'annotations': []}))
     code, text = verified(capsys, root / 'ann.json')
@@ -118,7 +118,7 @@ LABELS = np.array([[0, 1, 1, 1], [0, 2, 2, 2]], np.uint8)
     (LABELS, None, ['format: PNG, mode L', 'width: 4', 'values: 0 25.00%, 1 37.50%, 2 37.50%', 'no faults']),
     (LABELS, (0, 0, 0, 255, 0, 0, 0, 16, 0), ['mode P', 'values: 0 (#000000) 25.00%, 1 (#ff0000) 37.50%, 2 (#001000)']),
     ((LABELS > 0) * np.uint8(255), None, ['values: 0 25.00%, 255 75.00%', 'note: the values are 0 and 255, and mmseg']),
-    (np.dstack([LABELS] * 3), None, ['mode RGB', 'colours: 0 25.00%', 'note: all channels are equal; a mask needs one']),
+    (np.dstack([LABELS] * 3), None, ['mode RGB', 'colours: 0 25.00%', 'note: all channels are equal; a mask needs']),
     (np.dstack([LABELS, LABELS + 9]), None, ['mode LA', 'colours: 0 25.00%', 'note: all channels are equal']),
     (np.dstack([LABELS, LABELS * 0, LABELS]), None, ['colours: #000000 25.00%, #010001 37.50%, #020002 37.50%']),
     (np.arange(60, dtype=np.uint16).reshape(6, 10) * 9, None, ['values: 0 to 531, 60 different', 'bits per channel: 16',
