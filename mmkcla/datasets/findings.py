@@ -1,11 +1,11 @@
 """Findings of a data check: what is wrong, how often, and where first."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import UserError
-from ..utils.text import listed, note
+from ..utils.text import listed, note, plural
 
 PLACES = 3  # places named in a message
 
@@ -29,6 +29,13 @@ class Finding:
     def line(self) -> str:
         """The finding on one line, with its first places."""
         return f'{self.text}: {listed(self.places, PLACES)}' if self.places else self.text
+
+
+def turned_unseen(images: Sequence[str]) -> Finding:
+    """The remark on images whose EXIF orientation does not show in their size, unlike their masks'."""
+    return Finding(f'{plural(len(images), "image")} turned or mirrored by the EXIF orientation, with a mask of the '
+                   'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save '
+                   'the images upright', False, len(images), list(images))
 
 
 def act_on(findings: Iterable[Finding], where: str) -> None:

@@ -166,13 +166,6 @@ def file_findings(images: Sequence[ImageFile], total: int, what: str = 'image') 
     return findings
 
 
-def turned_unseen(images: Sequence[str]) -> Finding:
-    """The remark on images whose EXIF orientation does not show in their size, unlike their masks'."""
-    return Finding(f'{plural(len(images), "image")} turned or mirrored by the EXIF orientation, with a mask of the '
-                   'same size without one; if the pictures of mmkcla data verify show that the masks do not fit, save '
-                   'the images upright', False, len(images), list(images))
-
-
 def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Finding]:
     """Find images that the loader of the pipeline would not show as they are meant, because of their bit depth.
 

@@ -16,8 +16,8 @@ from PIL import Image
 from ...utils.images import IMAGE_SUFFIXES, image_problem, orientation_of
 from ...utils.parallel import run_parallel
 from ...utils.text import listed, one_line, plural
-from ..findings import Finding
-from ..image_files import ImageFile, turned_unseen
+from ..findings import Finding, turned_unseen
+from ..image_files import ImageFile
 from .mask_colours import Palette, palette_of
 
 MOST_PIXELS = 400_000_000  # of the masks that are decoded before a run: a few seconds

@@ -36,7 +36,7 @@ from mmkcla.utils.parallel import run_parallel
 from mmkcla.utils.ranks import rank
 
 from ...utils.text import note, one_line
-from ..image_files import turned_unseen
+from ..findings import turned_unseen
 
 SAMPLE = 16  # masks that a quick check reads
 HASH_SIDE = 16

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from mmkcla.datasets.image_files import turned_unseen
+from mmkcla.datasets.findings import turned_unseen
 from mmkcla.datasets.segmentation import masks as pixels
 from mmkcla.datasets.segmentation.converters.layout import Pair, Problem, label
 from mmkcla.datasets.segmentation.converters.manifest import prepared_before, write_manifest
