@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import itertools
 import os
+import pickle
 import re
 import sys
 import traceback
@@ -57,6 +58,10 @@ def explain(error: BaseException) -> str | None:
         return _explain_worker(worker.group(1), text)
     if isinstance(error, UserError):
         return _one_line(text)
+    if isinstance(error.__cause__, UserError):  # wrapped by a library, e.g. numpy
+        return _one_line(str(error.__cause__))
+    if isinstance(error, pickle.UnpicklingError) and 'Weights only load failed' in text:
+        return _explain_refused_load(error)
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         missing = _NOT_REGISTERED.match(error.args[0])
         return explain_unregistered(*missing.groups()) if missing else None
@@ -140,6 +145,14 @@ def _explain_download(error: urllib.error.URLError) -> str:
     url = getattr(error, 'url', None) or 'a file given by URL in the config'
     return (f'cannot download {url}: {reason}; without network access, use a local file, or train without pretrained '
             'weights: --cfg-options model.backbone.init_cfg=None')
+
+
+def _explain_refused_load(error: BaseException) -> str:
+    """Name the file that a module read with ``torch.load``, which refuses code."""
+    files = [frame.f_locals.get('f') for frame, _ in traceback.walk_tb(error.__traceback__)
+             if frame.f_globals.get('__name__') == 'torch.serialization' and frame.f_code.co_name == 'load']
+    file = getattr(files[0], 'name', files[0]) if files else 'a file'
+    return f'{file} contains more than weights; it is refused, since loading it could run code'
 
 
 def _explain_os(error: OSError) -> str:

@@ -14,7 +14,7 @@ from ..datasets.detection.coco.table import read_table
 from ..datasets.image_files import ImageFile, read_images
 from ..datasets.report import REFUSED
 from ..errors import UserError
-from ..utils.files import whole_file
+from ..utils.files import parse_json, whole_file
 from ..utils.text import listed
 from .fingerprint import Problem, refuse_fatal
 from .images import held_out
@@ -81,7 +81,7 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     refused = [fault for fault in find_faults(table, Use()) if fault.severity == REFUSED]
     if refused:
         raise UserError(f'{path}: {refused[0]}')
-    content = json.loads(path.read_text(encoding='utf-8'))
+    content = parse_json(path.read_text(encoding='utf-8'))
     if not content['images'] or not content['categories']:
         raise UserError(f'{path} lists no {"images" if not content["images"] else "categories"}')
     _check_ids(content, path)

@@ -1,7 +1,6 @@
 """The folder that a plan becomes."""
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from ..datasets.sheet import Sample, draw_sheet
 from ..errors import UserError
-from ..utils.files import whole_file, whole_folder, write_json
+from ..utils.files import parse_json, whole_file, whole_folder, write_json
 from ..utils.text import listed
 from .config_text import COUNTERPART
 from .fingerprint import Fingerprint
@@ -76,7 +75,7 @@ def check_free(out: Path, overwrite: bool) -> None:
     if not present:
         return
     try:
-        record = json.loads((out / RECORD).read_text(encoding='utf-8'))
+        record = parse_json((out / RECORD).read_text(encoding='utf-8'))
         known = {*record['files'], '__pycache__'}
     except (OSError, ValueError, LookupError, TypeError):
         raise UserError(f'{out} is not empty and not a project of mmkcla plan; choose another --out') from None

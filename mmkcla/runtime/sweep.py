@@ -1,12 +1,11 @@
 """Table of several configs, each trained with several seeds; rows of earlier calls are kept."""
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..utils.files import whole_file, write_json
+from ..utils.files import parse_json, whole_file, write_json
 from ..utils.tables import write_csv
 from ..utils.text import one_line
 from .seeds.records import SeedResult
@@ -60,7 +59,7 @@ def read_rows(work_dir: Path) -> list[SweepRow]:
     """
     path = work_dir / ROWS
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = parse_json(path.read_text(encoding='utf-8'))
         if content['format'] != _FORMAT:
             raise ValueError(f'format {content["format"]}, expected {_FORMAT}')
         return [SweepRow(**(row | dict(results=[SeedResult(**result) for result in row['results']], earlier=True)))

@@ -8,7 +8,6 @@ to unknown, because their counterparts in the right view lie in the training hal
 This is one scene, split in two, for demos, tests and first trainings. The scores are not comparable with other work.
 """
 import importlib
-import json
 import os
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from PIL import Image
 
 from mmkcla.errors import UserError
 from mmkcla.stereo.disparity import write_pfm
-from mmkcla.utils.files import already_there, whole_folder, write_json
+from mmkcla.utils.files import already_there, parse_json, whole_folder, write_json
 
 CONVERTER = 'mmkcla motorcycle 1'  # stored with the data; increase when the output for the same arguments changes
 SPLITS = ('train', 'test')
@@ -132,7 +131,7 @@ def _write(folder: Path, views: dict[str, np.ndarray]) -> None:
 
 def _record(folder: Path) -> tuple[dict, dict[str, None]]:
     """Return the parameters a folder was written with, and its files."""
-    written = json.loads((folder / 'parameters.json').read_text(encoding='utf-8'))
+    written = parse_json((folder / 'parameters.json').read_text(encoding='utf-8'))
     if not written['converter'].startswith('mmkcla motorcycle'):
         raise ValueError
     return written, dict.fromkeys(['parameters.json', *(f'{split}/{name}/{NAME}{suffix}' for split in SPLITS

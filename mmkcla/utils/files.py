@@ -68,6 +68,18 @@ def write_json(target: str | os.PathLike, value: Any) -> None:
         file.write('\n')
 
 
+def parse_json(content: str | bytes, **options: Any) -> Any:
+    """``json.loads`` for files of unknown origin.
+
+    Raises:
+        ValueError: the content is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(content, **options)
+    except RecursionError:
+        raise ValueError('it is nested too deeply') from None
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}

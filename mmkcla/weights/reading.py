@@ -1,7 +1,6 @@
 """Load checkpoints without running code from them."""
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..utils.files import parse_json
 from .numpy_values import Array, numpy_globals, restored
 from .plain_values import plain_globals
 
@@ -55,7 +55,7 @@ def _safetensors_meta(path: Path) -> dict[str, Any]:
     with safe_open(path, 'pt') as file:
         metadata = file.metadata() or {}
     try:
-        return {'meta': {'mmkcla': json.loads(metadata['mmkcla'])}}
+        return {'meta': {'mmkcla': parse_json(metadata['mmkcla'])}}
     except (KeyError, ValueError):
         return {}
 

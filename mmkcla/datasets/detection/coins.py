@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from mmkcla.errors import UserError
-from mmkcla.utils.files import already_there, whole_folder
+from mmkcla.utils.files import already_there, parse_json, whole_folder
 
 CONVERTER = 'mmkcla coins 1'  # stored with the data; increment when the output for the same arguments changes
 SPLITS = ('train', 'val')
@@ -243,7 +243,7 @@ def _record(folder: Path) -> tuple[dict, dict[str, None]]:
     files = []
     for split in SPLITS:
         path = _annotation_file(folder, split)
-        dataset = json.loads(path.read_text(encoding='utf-8'))
+        dataset = parse_json(path.read_text(encoding='utf-8'))
         written = dataset['info']['parameters']
         if not written['converter'].startswith('mmkcla coins'):
             raise ValueError

@@ -29,7 +29,7 @@ from mmkcla.datasets.detection import coins
 from mmkcla.datasets.segmentation.converters.isic import ISIC2017, ISIC2018
 from mmkcla.datasets.segmentation.converters.splits import SPLITS
 from mmkcla.errors import UserError
-from mmkcla.utils.files import already_there, whole_folder
+from mmkcla.utils.files import already_there, parse_json, whole_folder
 from mmkcla.utils.images import ORIENTATION, UPRIGHT
 
 DATASETS = ('isic2017', 'isic2018', 'kvasir_seg')
@@ -255,7 +255,7 @@ def _encode(picture: Image.Image, image_format: str, **options: object) -> bytes
 
 def _record(folder: Path) -> tuple[dict, dict[str, None]]:
     """The parameters that a folder was written with, and its files."""
-    written = json.loads((folder / SAMPLE).read_text(encoding='utf-8'))
+    written = parse_json((folder / SAMPLE).read_text(encoding='utf-8'))
     if not written['generator'].startswith('mmkcla samples'):
         raise ValueError
     return written, dict.fromkeys([SAMPLE, *written.pop('files')])

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from ...utils.files import sha256_of
+from ...utils.files import parse_json, sha256_of
 from ...utils.text import one_line
 from ..per_image import DETECTIONS, FOLDER
 from .images import Score
@@ -42,7 +41,7 @@ class Detections:
     def __init__(self, folder: Path, metrics: Mapping[str, Any]) -> None:
         self.path, self.metrics = folder / FOLDER / DETECTIONS, metrics
         try:
-            self.settings = json.loads(self.path.read_text(encoding='utf-8'))
+            self.settings = parse_json(self.path.read_text(encoding='utf-8'))
             self.sha256, annotations = self.settings['sha256'], Path(self.settings['ann_file'])
         except FileNotFoundError:
             raise UserError(f'{folder} has no detections; use --test-only to test again') from None
@@ -69,7 +68,7 @@ class Detections:
         with contextlib.redirect_stdout(io.StringIO()):
             truth = COCO(str(self.annotations))
             renumber_annotations(truth)
-            found = json.loads((self.path.parent / self.settings['files'][kind]).read_text(encoding='utf-8'))
+            found = parse_json((self.path.parent / self.settings['files'][kind]).read_text(encoding='utf-8'))
             for each in found if kind == 'segm' else ():
                 each.pop('bbox', None)  # as in mmdet: the area is that of the mask
             evaluation = COCOeval(truth, truth.loadRes(found), kind)

@@ -1,11 +1,11 @@
 """Compare the rows of a sweep, or the seeds of folders: write the files, and return the sentences."""
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
+from ...utils.files import parse_json
 from ...utils.text import note, plural
 from ..seeds.records import RECORD, other_seeds
 from ..sweep import labels
@@ -49,7 +49,7 @@ def _replaced(row: 'SweepRow', folders: dict[int, Path]) -> str:
     """Why the folders of the seeds do not hold the records of this row; empty if they do."""
     for seed, folder in folders.items():
         try:
-            test = json.loads((folder / RECORD).read_text(encoding='utf-8')).get('test')
+            test = parse_json((folder / RECORD).read_text(encoding='utf-8')).get('test')
         except FileNotFoundError:
             if folder.is_dir():  # a training started by hand has no record
                 continue

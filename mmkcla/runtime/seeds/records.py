@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
-from ...utils.files import write_json
+from ...utils.files import parse_json, write_json
 from ...utils.text import note, one_line
 
 RECORD, METRICS = 'seed.json', 'metrics.json'
@@ -176,7 +176,7 @@ def other_seeds(work_dir: Path, asked: Collection[int]) -> list[SeedFolder]:
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file, empty if there is none. Raises ValueError if it cannot be read."""
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = parse_json(path.read_text(encoding='utf-8'))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

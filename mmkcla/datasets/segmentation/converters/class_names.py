@@ -1,7 +1,6 @@
 """The classes of a data set, from names, a number, or a palette of colours."""
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from mmkcla.datasets.segmentation.converters.mask_rules import IGNORE, BinaryMasks, LabelMasks, MaskRule
 from mmkcla.errors import UserError
+from mmkcla.utils.files import parse_json
 from mmkcla.utils.text import listed, one_line
 
 IGNORED = 'ignore'  # a palette's name for pixels that do not count
@@ -88,7 +88,7 @@ def _read_palette(path: Path) -> list[tuple[str, object]]:
         raise UserError(f'cannot read the palette {path}: {reason}') from None
     if path.suffix.lower() == '.json':
         try:
-            content = json.loads(text)
+            content = parse_json(text)
         except ValueError as error:
             raise UserError(f'cannot read the palette {path}: {one_line(error)}') from None
         if not isinstance(content, dict):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mmkcla.datasets.segmentation.converters.groups import draw_folds
 from mmkcla.errors import UserError
+from mmkcla.utils.files import parse_json
 
 FOLDS = 'folds.json'
 FORMAT = 'mmkcla folds 1'
@@ -53,7 +54,7 @@ def read_folds(folder: str | os.PathLike) -> list[list[str]]:
     """
     path = Path(folder) / FOLDS
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = parse_json(path.read_text(encoding='utf-8'))
     except FileNotFoundError:
         raise UserError(f'no file {path}: the data set has no folds; prepare it with --folds K') from None
     except (OSError, ValueError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mmkcla.datasets.segmentation.converters.layout import Problem
 from mmkcla.errors import UserError
-from mmkcla.utils.files import already_there
+from mmkcla.utils.files import already_there, parse_json
 
 from ....utils.text import one_line
 
@@ -45,7 +45,7 @@ def read_manifest(folder: str | os.PathLike) -> dict | None:
     """
     path = Path(folder) / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = parse_json(path.read_text(encoding='utf-8'))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections import Counter
@@ -12,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from mmkcla.errors import UserError
+from mmkcla.utils.files import parse_json
 from mmkcla.utils.images import IMAGE_SUFFIXES
 
 from ....utils.text import one_line
@@ -114,7 +114,7 @@ def _entries(path: Path) -> Iterator[tuple[str, str, str]]:
                 for number, line in _lines(file):
                     yield f'{file}, line {number}', file.stem, line
         elif path.suffix.lower() == '.json':
-            content = json.loads(path.read_text(encoding='utf-8-sig'), object_pairs_hook=partial(_without_twins, path))
+            content = parse_json(path.read_text(encoding='utf-8-sig'), object_pairs_hook=partial(_without_twins, path))
             if not isinstance(content, dict) or not all(
                     isinstance(names, list) and all(isinstance(name, str) for name in names)
                     for names in content.values()):

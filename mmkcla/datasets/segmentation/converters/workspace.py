@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mmkcla.errors import UserError
-from mmkcla.utils.files import exclusive, publish_folder
+from mmkcla.utils.files import exclusive, parse_json, publish_folder
 
 JOURNAL, LOCK = 'journal.jsonl', 'lock'
 
@@ -135,7 +135,7 @@ def remove_partial(out: str | os.PathLike) -> None:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
