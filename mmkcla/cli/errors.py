@@ -62,6 +62,8 @@ def explain(error: BaseException) -> str | None:
         return _one_line(str(error.__cause__))
     if isinstance(error, pickle.UnpicklingError) and 'Weights only load failed' in text:
         return _explain_refused_load(error)
+    if isinstance(error, UnicodeDecodeError) and (file := _read_by_mmengine(error)):
+        return f'{file} is not a text file ({error.reason} at byte {error.start})'
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         missing = _NOT_REGISTERED.match(error.args[0])
         return explain_unregistered(*missing.groups()) if missing else None
@@ -145,6 +147,14 @@ def _explain_download(error: urllib.error.URLError) -> str:
     url = getattr(error, 'url', None) or 'a file given by URL in the config'
     return (f'cannot download {url}: {reason}; without network access, use a local file, or train without pretrained '
             'weights: --cfg-options model.backbone.init_cfg=None')
+
+
+def _read_by_mmengine(error: BaseException) -> str | None:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get('__name__')).startswith('mmengine.fileio'):
+            file = frame.f_locals.get('file', frame.f_locals.get('filename', frame.f_locals.get('filepath')))
+            return str(file) if isinstance(file, (str, os.PathLike)) else None
+    return None
 
 
 def _explain_refused_load(error: BaseException) -> str:

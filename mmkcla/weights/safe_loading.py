@@ -64,11 +64,12 @@ def _register_data_handlers() -> None:
             import yaml
             try:
                 return yaml.load(file, Loader=_yaml_loader())
-            except yaml.constructor.ConstructorError as error:
-                if 'python/' not in str(error.problem):
-                    raise
+            except yaml.YAMLError as error:
+                if 'python/' not in (problem := str(getattr(error, 'problem', ''))):
+                    raise UserError(f'cannot read {_read_by_mmengine()}: it is not YAML ({one_line(error, 200)})'
+                                    ) from error
                 raise UserError(f'{_read_by_mmengine()} contains a Python object, which could run code when it is read '
-                                f'({error.problem}); write plain values') from error
+                                f'({problem}); write plain values') from error
 
     class NamingJsonHandler(JsonHandler):
         """Names the file that is no JSON."""
