@@ -108,7 +108,9 @@ def _restrict_unpickling() -> None:
         if event == 'pickle.find_class':
             frame = sys._getframe(1)
             if _reads_foreign_bytes(str(frame.f_globals.get('__name__'))):
-                raise UserError(f'{_file_of(frame)} contains {".".join(map(str, names))} and {_REFUSED}')
+                name = '.'.join(map(str, names))
+                raise UserError(f'{_file_of(frame)} contains {name}, which could run code when it is read; '
+                                'save plain numbers and text')
 
     sys.addaudithook(check)
 
