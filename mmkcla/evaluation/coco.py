@@ -14,6 +14,8 @@ from mmengine.logging import print_log
 from ..registry import METRICS
 from .names import metric_names
 
+LARGEST_ID = 2 ** 53 - 1  # faster-coco-eval keeps ids as float64; above, two of them can become one
+
 
 @METRICS.register_module()
 class CocoMetric(host.CocoMetric):
@@ -22,13 +24,14 @@ class CocoMetric(host.CocoMetric):
 
     It differs from mmdet in two cases where mmdet's results are wrong or lost:
 
-    * Annotation ids that are 0, duplicated or not integers are renumbered in memory, and this is logged. pycocotools
-      treats a match with annotation id 0 as no match, and keeps only one of several annotations with the same id.
+    * Annotation ids that are 0, negative, 2^53 or more, duplicated or not integers are renumbered in memory, and this
+      is logged. pycocotools treats a match with annotation id 0 as no match, and keeps only one of several annotations
+      with the same id; faster-coco-eval does so with negative and very large ids.
     * With ``classwise=True`` and several metrics, each metric has its own ``<metric>_<class>_precision``. In mmdet the
       last metric overwrites ``<class>_precision``. With one metric the keys are mmdet's.
 
-    ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers, and
-    ``proposal_nums`` without 100, are evaluated with pycocotools.
+    ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers from 0 to 2^53,
+    and ``proposal_nums`` without 100, are evaluated with pycocotools.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -77,7 +80,8 @@ class CocoMetric(host.CocoMetric):
         if not whole and {'bbox', 'segm'} & set(self.metrics):
             print_log(f'proposal_nums={tuple(self.proposal_nums)} lacks 100, for which mAP is defined; as in mmdet, '
                       'mAP is -1', 'current', logging.WARNING)
-        return evaluator_class() if whole and all(type(id_) is int for id_ in ids) else host.COCOeval
+        plain = all(type(id_) is int and 0 <= id_ <= LARGEST_ID for id_ in ids)
+        return evaluator_class() if whole and plain else host.COCOeval
 
 
 def evaluator_class() -> type[Any]:
@@ -94,6 +98,8 @@ def renumber_annotations(coco: Any) -> None:
     annotations = coco.dataset.get('annotations') or []
     ids = [annotation.get('id') for annotation in annotations]
     problems = {'0': sum(id_ == 0 for id_ in ids),
+                'negative': sum(type(id_) is int and id_ < 0 for id_ in ids),
+                f'above {LARGEST_ID}': sum(type(id_) is int and id_ > LARGEST_ID for id_ in ids),
                 'duplicated': sum(count - 1 for count in Counter(map(str, ids)).values()),
                 'missing or not integers': sum(type(id_) is not int for id_ in ids)}
     found = ', '.join(f'{count} {what}' for what, count in problems.items() if count)

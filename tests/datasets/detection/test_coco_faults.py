@@ -119,6 +119,9 @@ def test_missing_keys_are_refused(root, part, key):
     (first('annotations', bbox=[5, 5, -10, 20]), 'boxes of less than a pixel', 'dropped'),
     (first('annotations', ignore=1), "with 'ignore' set", 'dropped'),
     (first('annotations', id=0), 'with the id 0', 'mended'),
+    (first('annotations', id=-3), 'with a negative id', 'mended'),
+    (first('annotations', id=2**63), 'with an id above 9007199254740991', 'mended'),
+    (first('annotations', id=1.5), 'with a fractional id', 'mended'),
     (first('annotations', id='a'), 'text as id', 'mended'),
     (first('annotations', id=2), 'annotation ids that are used more than once', 'refused'),
     (first('images', id=2), 'image ids that are used more than once', 'refused'),
@@ -137,6 +140,7 @@ def test_ids_are_refused_with_the_metric_of_mmdet(root):
     table = edited(root, first('annotations', id=0))
     assert kind_of(severities(table, renumbered=False), 'with the id 0') == ('refused', 1)
     assert severities(table, renumbered=None) == {}  # not evaluated
+    assert severities(edited(root, first('annotations', id=-1)), renumbered=False) == {}  # right with pycocotools
 
 
 def test_an_unused_category_is_named(root):

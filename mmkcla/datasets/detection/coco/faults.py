@@ -15,6 +15,7 @@ from .table import Table, repeated, shown
 
 _MOST = 0.9  # share of the objects from which a property is taken as one of the file
 _BEYOND = 1 / 3  # share of the boxes that reach beyond the image from which the format is in question
+_LARGEST_ID = 2 ** 53 - 1  # that CocoMetric does not renumber
 _LARGE = 2  # an area of more than this times the box
 
 
@@ -157,11 +158,18 @@ def _ids(table: Table, use: Use) -> list[Fault]:
     severity = MENDED if use.renumbered else REFUSED
     remedy = ('mmkcla.CocoMetric renumbers them in memory' if use.renumbered else
               "the metric would be wrong; use type='mmkcla.CocoMetric' as evaluator, or number the annotations from 1")
-    zero = np.array([i for i, value in enumerate(ids) if type(value) in (int, float) and value == 0], np.int64)
-    faults += table.fault('annotations with the id 0', severity, zero, remedy)
-    if str in kinds:
-        text = np.array([i for i, value in enumerate(ids) if isinstance(value, str)], np.int64)
-        faults += table.fault('annotations with text as id', severity, text, remedy)
+    wrong = {'annotations with the id 0': lambda value: type(value) in (int, float) and value == 0,
+             'annotations with text as id': lambda value: isinstance(value, str)}
+    if use.renumbered:  # of these, mmdet's metric is right
+        wrong |= {'annotations with a negative id': lambda value: type(value) is int and value < 0,
+                  f'annotations with an id above {_LARGEST_ID}': lambda value: (
+                      type(value) is int and value > _LARGEST_ID),
+                  'annotations with a fractional id': lambda value: type(value) is float and value % 1 > 0}
+    if kinds <= {int} and ids and min(ids) > 0 and max(ids) <= _LARGEST_ID:
+        return faults
+    for kind, is_wrong in wrong.items():
+        where = np.array([i for i, value in enumerate(ids) if is_wrong(value)], np.int64)
+        faults += table.fault(kind, severity, where, remedy)
     return faults
 
 
