@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import UserError
 from ..registry import DATA_CHECKS, DATA_COMPARISONS
 from ..utils.text import listed, plural
+from .prefixes import check_prefix_folders, check_prefix_keys
 
 _HEADS_WITH_OTHER_CLASSES = ('rpn_head', 'semantic_head', 'mask_iou_head')
 
@@ -73,9 +74,11 @@ def check_dataset(dataset: Dataset, config: Any) -> None:
     """
     DATA_CHECKS.import_from_location()
     checks = DATA_CHECKS.module_dict
+    check_prefix_keys(dataset)
     checker = next((checks[name] for name in dataset.ancestors if name in checks), None)
     if checker is not None:
         checker(dataset, config.get('model') or {})
+    check_prefix_folders(dataset)
 
 
 def compare_datasets(config: Any, splits: Sequence[str], cache: dict) -> None:

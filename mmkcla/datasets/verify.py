@@ -15,6 +15,7 @@ from ..registry import DATA_REPORTS, PATH_REPORTS
 from ..utils.files import whole_file, write_json
 from ..utils.text import note
 from .check import check_dataset, compare_datasets, datasets_of
+from .prefixes import check_prefix_keys
 from .report import REFUSED, Fault, Report, conclusion
 from .sheet import draw_sheet
 
@@ -37,6 +38,9 @@ def config_reports(config: Any) -> list[Report]:
                 note(f'{dataset.where} is the same as an earlier data set')
                 continue
             seen.append(same)
+            if refusal := _refusal(partial(check_prefix_keys, dataset)):
+                reports.append(Report(dataset.where, faults=[refusal]))
+                continue
             write = next((known[name] for name in dataset.ancestors if name in known), None)
             report = write(dataset, config) if write else None
             refusal = None if report and report.of(REFUSED) else _refusal(partial(check_dataset, dataset, config))

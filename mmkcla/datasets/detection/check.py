@@ -70,13 +70,10 @@ def check_paths(dataset: Dataset) -> tuple[Path, Path]:
     """The annotation file and the image folder.
 
     Raises:
-        UserError: one of them is missing, or ``data_prefix`` has a key that mmdet does not read.
+        UserError: one of them is missing.
     """
     config, where = dataset.config, dataset.where
     prefixes, root = config.get('data_prefix') or {}, config.get('data_root')
-    if prefixes and 'img' not in prefixes:
-        raise UserError(f'{where}.data_prefix has the key {listed(map(repr, prefixes))}, which {dataset.ancestors[0]} '
-                        f"does not read; write data_prefix=dict(img={next(iter(prefixes.values()))!r})")
     annotations, folder = dataset.path(config.get('ann_file')), dataset.path(prefixes.get('img', ''))
     layout = f'expected: {annotations} and the images in {folder}'
     if root and not Path(root).is_dir():
