@@ -5,14 +5,11 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
 from ..utils.text import did_you_mean, listed, note
 from .pipelines import steps_of
-
-if TYPE_CHECKING:
-    from .check import Dataset
 
 _READ = re.compile(r"""data_prefix(?:\[|\.(?:get|pop)\(\s*)\s*['"](\w+)['"]|['"](\w+)['"] in (?:self\.)?data_prefix""")
 _DYNAMIC = re.compile(r"""data_prefix(?:\.(?:items|keys|values)\(|\[\s*(?!['"]))|\*\*(?:self\.)?data_prefix""")
@@ -21,8 +18,11 @@ _LABELS = {'seg_map_path': r'LoadAnnotations|LoadBinaryMask', 'depth_map_path': 
            'seg': 'LoadAnnotations|Panoptic'}  # keys of labels: steps that read them
 
 
-def check_prefix_keys(dataset: Dataset) -> None:
+def check_prefix_keys(dataset: Any) -> None:
     """Check that the class of the data set reads every key of ``data_prefix``.
+
+    Args:
+        dataset: a :class:`mmkcla.datasets.check.Dataset`.
 
     Raises:
         UserError: it does not, or ``data_prefix`` has the wrong type.
@@ -50,14 +50,19 @@ def check_prefix_keys(dataset: Dataset) -> None:
                     f'{remedy}')
 
 
-def check_prefix_folders(dataset: Dataset) -> None:
+def check_prefix_folders(dataset: Any) -> None:
     """Check that the folders of ``data_prefix`` exist, for data sets of mmseg and mmdet.
+
+    Args:
+        dataset: a :class:`mmkcla.datasets.check.Dataset`.
 
     Raises:
         UserError: one that the run reads does not; of folders of labels that the pipeline does not load, a note.
     """
     prefix = dataset.config.get('data_prefix')
     if not isinstance(prefix, dict) or not set(_FOLDERS) & set(dataset.ancestors):
+        return
+    if not dataset.path(None).is_dir():  # no data_root at all: the host says so
         return
     remote = (dataset.config.get('backend_args') or {}).get('backend', 'local') != 'local'
     for key, name in prefix.items():
