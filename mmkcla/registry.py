@@ -7,8 +7,10 @@ from importlib.util import find_spec
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
@@ -31,6 +33,9 @@ PATH_REPORTS = Registry('path report', scope='mmkcla',
                         locations=['mmkcla.datasets.detection.verify', 'mmkcla.datasets.classification.report',
                                    'mmkcla.datasets.image_report'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
+LOOPS = Registry('loop', parent=MMENGINE_LOOPS, scope='mmkcla', locations=['mmkcla.runtime.loops'])
+OPTIM_WRAPPERS = Registry('optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmkcla',
+                          locations=['mmkcla.runtime.optim_wrapper'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',
                               *(['mmkcla.evaluation.coco'] if find_spec('mmdet') else []),

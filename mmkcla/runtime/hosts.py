@@ -26,6 +26,7 @@ _NOISE = re.compile('|'.join((
     '^To make sure that the package is compiled with CUDA support',
     '"FileClient" will be deprecated',
     '"HardDiskBackend" is the alias',
+    'Resumed iteration number is not divisible',  # hooks/exact_resume.py restores the gradients, or says so
 )))
 _NOISE_WARNINGS = (
     'Fail to import ``MultiScaleDeformableAttention``',

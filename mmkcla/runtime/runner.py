@@ -22,6 +22,8 @@ from .checks.paramwise import paramwise_notes
 from .checks.resumed import check_same_kinds, finished_line, settings_of, unused_line, unused_settings
 from .checks.run_length import RunLength
 from .checks.schedules import check_schedules
+from .exact.samples import prepare_loader
+from .hooks.exact_resume import ExactResumeHook
 
 
 class CheckedRunner(Runner):
@@ -76,6 +78,19 @@ class CheckedRunner(Runner):
         for _, option, saved, here in [one for one in found if one not in fits][:1]:
             self.logger.warning(f'checkpoint {filename} was made with {option} {saved!r}, the config has {here!r}; the '
                                 'weights are loaded as they are')
+
+    def build_dataloader(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Like mmengine's, but let the worker processes end with this one."""
+        loader = super().build_dataloader(*args, **kwargs)
+        prepare_loader(loader, self.seed)
+        return loader
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Like mmengine's, but with the state of all ranks. All ranks must call it."""
+        hook = next((one for one in self.hooks if isinstance(one, ExactResumeHook)), None)
+        if hook is not None and kwargs.get('save_optimizer', True):
+            hook.gather(self)
+        super().save_checkpoint(*args, **kwargs)
 
     def build_train_loop(self, loop: Any) -> Any:
         """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""

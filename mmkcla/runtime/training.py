@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from mmengine.config import Config
 
 
+# mmengine's own loops, and those of loops.py, which have the same arguments
+EXACT_LOOPS = {'EpochBasedTrainLoop': 'mmkcla.ExactEpochLoop', 'IterBasedTrainLoop': 'mmkcla.ExactIterLoop'}
+
+
 def check_preprocessor(config: 'Config') -> None:
     """Check that mmseg's preprocessor has exactly one of size and size_divisor; mmseg itself fails only at the first
     batch.
@@ -67,7 +71,8 @@ def set_learning_rate(config: 'Config', scale: bool) -> None:
 
 
 def add_outputs(config: 'Config') -> None:
-    """Add the outputs of every training: atomic checkpoints, curves, TensorBoard logs, progress lines."""
+    """Add the outputs of every training: atomic checkpoints, curves, TensorBoard logs, progress lines. Use the loops
+    that resume exactly instead of mmengine's own."""
     hooks = section(config, 'default_hooks')
     if hooks.get('checkpoint', True):  # None disables a default hook
         checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
@@ -78,6 +83,7 @@ def add_outputs(config: 'Config') -> None:
         logger = section(hooks, 'logger', dict(type='LoggerHook'))
         logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
 
+    _use_exact_loop(config.train_cfg)
     custom = list(config.get('custom_hooks') or [])
     if not any(_is_named(hook, 'CurvesHook') for hook in custom):
         custom.append(dict(type='mmkcla.CurvesHook'))
@@ -88,6 +94,13 @@ def add_outputs(config: 'Config') -> None:
     if not any(_is_named(backend, 'TensorboardVisBackend') for backend in backends):
         backends.append(dict(type='TensorboardVisBackend'))
     visualizer['vis_backends'] = backends
+
+
+def _use_exact_loop(loop: Any) -> None:
+    if 'type' not in loop:
+        loop['type'] = 'EpochBasedTrainLoop' if loop.pop('by_epoch', True) else 'IterBasedTrainLoop'
+    kind = loop['type'] if isinstance(loop['type'], str) else loop['type'].__name__
+    loop['type'] = EXACT_LOOPS.get(kind.removeprefix('mmengine.'), loop['type'])
 
 
 def _is_named(part: Any, name: str) -> bool:

@@ -44,8 +44,9 @@ class CurvesHook(Hook):
 
     def before_train(self, runner: Any) -> None:
         """Load the rows of this training up to the iteration it is resumed from."""
-        self._last = runner.iter
         self.rows = [row for row in read_table(Path(runner.work_dir) / TABLE) if row['iter'] <= runner.iter]
+        self._last = int(max((row['iter'] for row in self.rows if any(name.startswith('train/') for name in row)),
+                             default=runner.iter - runner.iter % self.interval))
 
     def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         """Add a row every ``interval`` iterations."""

@@ -1,0 +1,135 @@
+"""Trainings that are interrupted and resumed, compared with ones that were not."""
+import json
+import random
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from class_folders import write_classes
+from mmengine.logging import MessageHub
+
+from mmkcla.checkpoint import read_checkpoint
+from mmkcla.cli import main
+from mmkcla.runtime.loops import ExactEpochLoop, ExactIterLoop
+
+MEASURED = ('time', 'data_time', 'memory', 'eta')  # differ between any two runs
+
+CLASSIFIER = '''
+default_scope = 'mmpretrain'
+randomness = dict(seed=3)
+model = dict(
+    type='ImageClassifier',
+    backbone=dict(type='mmkcla.KCLAResNet', depth=18, base_channels=8, stem_channels=8, num_stages=2, strides=(1, 2),
+                  dilations=(1, 1), out_indices=(1, ), drop_path_rate=0.3,
+                  layer_attention=dict(type='KCLA', head_channels=8, drop_path=0.3)),
+    neck=dict(type='GlobalAveragePooling'),
+    head=dict(type='LinearClsHead', num_classes=3, in_channels=16),
+    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.)]))
+data_preprocessor = dict(mean=[127.] * 3, std=[60.] * 3, to_rgb=True, num_classes=3)
+_train = [dict(type='LoadImageFromFile'), dict(type='RandomResizedCrop', scale=16), dict(type='RandomFlip', prob=0.5),
+          dict(type='ColorJitter', brightness=0.4, contrast=0.4), dict(type='RandomErasing', erase_prob=0.5),
+          dict(type='PackInputs')]
+_val = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
+train_dataloader = dict(
+    batch_size=4, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type='CustomDataset', data_root='{root}', data_prefix='train', pipeline=_train))
+val_dataloader = dict(
+    batch_size=4, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type='CustomDataset', data_root='{root}', data_prefix='val', pipeline=_val))
+val_evaluator = dict(type='Accuracy', topk=(1, ))
+val_cfg = dict()
+train_cfg = dict(by_epoch=True, max_epochs=3, val_interval=1)
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-3))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=5),
+    dict(type='CosineAnnealingLR', by_epoch=True, T_max=3, convert_to_iter_based=True)]
+custom_hooks = [dict(type='EMAHook', ema_type='ExponentialMovingAverage', momentum=0.1)]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=2),
+    checkpoint=dict(type='CheckpointHook', interval=1, by_epoch=False, save_best='auto'))
+'''
+
+
+def write_classifier(folder: Path) -> Path:
+    """Write images of three classes and the config of a classifier with much randomness; 18 images, 5 batches."""
+    write_classes(folder / 'train', images=6)
+    write_classes(folder / 'val', images=2, seed=1)
+    path = folder / 'classifier.py'
+    path.write_text(CLASSIFIER.replace('{root}', str(folder)))
+    return path
+
+
+class Stopped(Exception):
+    """Stands for the death of a process."""
+
+
+@contextmanager
+def stop_after(monkeypatch, iteration):
+    """Raise :class:`Stopped` after an iteration (counted from 1) and its hooks, before a validation."""
+    with monkeypatch.context() as patch:
+        for kind in (ExactEpochLoop, ExactIterLoop):
+            def run_iter(loop, *args, _before=kind.run_iter):
+                _before(loop, *args)
+                if loop.iter == iteration:
+                    raise Stopped
+            patch.setattr(kind, 'run_iter', run_iter)
+        yield
+
+
+def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resumed_options=()) -> None:
+    """Train; stop after each iteration of ``stops`` and resume."""
+    for number, stop in enumerate([*stops, None]):
+        for seed in (random.seed, np.random.seed, torch.manual_seed):  # of a new process
+            seed(random.SystemRandom().randrange(2 ** 31))
+        MessageHub._instance_dict.clear()
+        more = [*options, *(resumed_options if number else ())]
+        arguments = ['train', config, '--work-dir', work_dir, '--no-checks', *(['--resume'] if number else []),
+                     *(['--cfg-options', *more] if more else [])]
+        with stop_after(monkeypatch, stop):
+            try:
+                assert main([str(one) for one in arguments]) == 0
+                assert stop is None
+            except Stopped:
+                assert stop is not None
+
+
+def scalars(work_dir: Path) -> dict:
+    """Return the logged values of all runs in a work dir by kind and step; later runs replace what was logged after the
+    checkpoint they were resumed from."""
+    found = {}
+    for path in sorted(work_dir.glob('*/vis_data/scalars.json'), key=lambda one: one.stat().st_mtime_ns):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            kind = 'train' if 'lr' in row else 'val'
+            found[kind, row['step']] = {name: value for name, value in row.items() if name not in MEASURED}
+    return found
+
+
+def outcome(work_dir: Path, checkpoint: str) -> dict:
+    """Return everything of a finished training that must be equal, by name."""
+    state = read_checkpoint(work_dir / checkpoint)
+    hub = state['message_hub']['log_scalars']
+    curves = (work_dir / 'curves.csv').read_text()
+    return {**{name: state.get(name) for name in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')},
+            'random': state['exact_resume'],
+            'history': {name: buffer.data for name, buffer in hub.items() if name.split('/')[-1] not in MEASURED},
+            'scalars': scalars(work_dir), 'curves': curves,
+            'best': sorted(path.name for path in work_dir.glob('best_*'))}
+
+
+def differences(one, other, place='') -> list[str]:
+    """Return the places at which two nested values are not equal bit for bit."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = dict.fromkeys([*one, *other])
+        return [found for name in names
+                for found in (differences(one[name], other[name], f'{place}.{name}') if name in one and name in other
+                              else [f'{place}.{name}: only in one'])]
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and len(one) == len(other):
+        return [found for number, (a, b) in enumerate(zip(one, other, strict=True))
+                for found in differences(a, b, f'{place}.{number}')]
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return [] if one.dtype == other.dtype and torch.equal(one, other) else [place]
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return [] if np.array_equal(one, other, equal_nan=True) else [place]
+    return [] if one == other or (one != one and other != other) else [f'{place}: {str(one)[:60]} {str(other)[:60]}']
