@@ -35,10 +35,11 @@ class _Exact:
 
     def _stream(self, endless: bool) -> Iterator[Any]:
         while True:
-            number = -1
-            for number, batch in enumerate(self.dataloader):
+            empty = True
+            for batch in self.dataloader:
+                empty = False
                 yield batch
-            if not endless or number < 0:
+            if not endless or empty:
                 return
 
     def _validate_first(self, due: bool, unit: str, done: int) -> None:

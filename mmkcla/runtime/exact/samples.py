@@ -54,11 +54,8 @@ class NumberedBatches(BatchSampler):
         self._epoch, self._skip, self._endless = epoch, skip, endless
 
     def __iter__(self) -> Iterator[list[Draw]]:
-        skip, self._skip = self._skip, 0
-        return self._from(self._epoch, skip, self._endless)
-
-    def _from(self, epoch: int, skip: int, endless: bool) -> Iterator[list[Draw]]:
-        left = skip
+        epoch, endless, left = self._epoch, self._endless, self._skip
+        self._skip = 0  # not before the first batch is drawn: torch makes two iterators when it starts workers
         while True:
             position = 0
             for batch in self.batches:

@@ -6,8 +6,18 @@ from mmengine.hooks import Hook
 from ...registry import HOOKS
 from ...utils.text import note
 from ..exact.inexact import reasons
-from ..exact.state import (KEY, State, all_rank_states, between_steps, changes, damaged, rank_state, restore_rank,
-                           restore_run, run_state)
+from ..exact.state import (
+    KEY,
+    State,
+    all_rank_states,
+    between_steps,
+    changes,
+    damaged,
+    rank_state,
+    restore_rank,
+    restore_run,
+    run_state,
+)
 
 
 @HOOKS.register_module()
