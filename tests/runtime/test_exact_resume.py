@@ -1,6 +1,22 @@
 """An interrupted training gives the same results as one that was not, bit for bit."""
+import random
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+import torch
 from exact import differences, outcome, train, write_classifier, write_detection, write_segmentation
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import DefaultSampler
+from mmengine.registry import TRANSFORMS
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+
+from mmkcla.checkpoint import read_checkpoint
+from mmkcla.cli import main
+from mmkcla.errors import UserError
+from mmkcla.runtime.exact.random_state import random_state, set_random_state
+from mmkcla.runtime.exact.samples import Draw, NumberedBatches, load_draws, number_samples
+from mmkcla.runtime.exact.state import changes, rank_state, restore_rank, restore_run, run_state
 
 WORKERS = ['train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True']
 NONE = ['train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False']
@@ -9,6 +25,15 @@ BF16 = ['optim_wrapper.type=mmkcla.Bf16OptimWrapper']
 BY_EPOCH = ['default_hooks.checkpoint.by_epoch=True']
 KINDS = {'classification': (write_classifier, 'iter_15.pth'), 'segmentation': (write_segmentation, 'iter_9.pth'),
          'detection': (write_detection, 'iter_4.pth')}
+
+
+@TRANSFORMS.register_module(force=True)
+class OwnNumbers(BaseTransform):
+    def __init__(self, **_):
+        self.generator = np.random.default_rng()
+
+    def transform(self, results):
+        return results
 
 
 @pytest.fixture(scope='module')
@@ -51,3 +76,117 @@ def test_resumed_is_equal(uninterrupted, tmp_path, monkeypatch, kind, options, f
     train(monkeypatch, config, tmp_path / 'out', [*options, *first], stops, resumed)
     last = 'epoch_3.pth' if options == BY_EPOCH else KINDS[kind][1]
     assert differences(expected, outcome(tmp_path / 'out', last)) == []
+
+
+def test_old_checkpoint(uninterrupted, tmp_path, monkeypatch, capsys):
+    """Without the entry, the epoch still continues in its middle, and a note says that the resume is not exact."""
+    config, expected = uninterrupted('classification')
+    path = tmp_path / 'old.pth'
+    state = read_checkpoint(config.parent / 'whole0' / 'iter_12.pth')
+    del state['exact_resume']
+    torch.save(state, path)
+    assert main(['train', str(config), '--no-checks', '--work-dir', str(tmp_path / 'out'), '--resume', str(path)]) == 0
+    assert 'note: resume is not exact: the checkpoint has no entry exact_resume' in capsys.readouterr().err
+    assert sorted(file.name for file in (tmp_path / 'out').glob('iter_*')) == sorted(
+        f'iter_{number}.pth' for number in range(13, 16))
+    learned = outcome(tmp_path / 'out', 'iter_15.pth')
+    assert learned['optimizer']['state'][0]['step'] == 15
+    assert learned['scalars']['train', 14]['lr'] == expected['scalars']['train', 14]['lr']
+
+
+@pytest.mark.parametrize(('options', 'reason'), [
+    (['train_dataloader.batch_size=3'], 'batches per epoch: 5 when it was saved, now 6'),
+    (['train_dataloader.dataset.pipeline.3.type=OwnNumbers'], 'OwnNumbers has its own random numbers'),
+])
+def test_reasons(uninterrupted, tmp_path, capsys, options, reason):
+    config, _ = uninterrupted('classification')
+    checkpoint = config.parent / 'whole0' / 'iter_14.pth'
+    arguments = ['train', config, '--no-checks', '--work-dir', tmp_path, '--resume', checkpoint, '--cfg-options',
+                 *options, 'val_dataloader=None', 'val_cfg=None', 'val_evaluator=None']
+    assert main([str(one) for one in arguments]) == 0
+    line, = (one for one in capsys.readouterr().err.splitlines() if 'resume is not exact' in one)
+    assert reason in line
+
+
+@pytest.mark.parametrize('damage', [
+    lambda state: state['ranks'][0].pop('numpy'),
+    lambda state: state['ranks'][0].update(python=torch.zeros(3, dtype=torch.int64)),
+    lambda state: state['ranks'][0].update(torch='text'),
+    lambda state: state['ranks'][0].update(gradients={'weight': torch.zeros(2, 3)}),
+    lambda state: state['ranks'][0].update(gradients=5),
+    lambda state: state.update(ranks=7),
+    lambda state: state.update(sampler_seed='text'),
+    lambda state: state.update(attributes=None),
+    lambda state: state.update(early_stopping=4),
+    lambda state: state.update(validated='text'),
+    lambda state: state.pop('batches'),
+])
+def test_damaged_entry(damage):
+    loader = DataLoader(range(5), sampler=DefaultSampler(range(5), seed=1))
+    runner = SimpleNamespace(train_loop=SimpleNamespace(dataloader=loader), model=torch.nn.Linear(2, 2), hooks=[],
+                             optim_wrapper=SimpleNamespace())
+    state = run_state(runner, [rank_state(runner)], 3)
+    assert changes(runner, state, 'x.pth') == [] and restore_run(runner, state, 'x.pth') == 3
+    restore_rank(runner, state, 'x.pth')
+    damage(state)
+    with pytest.raises(UserError, match='^cannot resume from x.pth: its entry exact_resume is damaged'):
+        changes(runner, state, 'x.pth')
+        restore_run(runner, state, 'x.pth')
+        restore_rank(runner, state, 'x.pth')
+
+
+def test_plain_values(tmp_path):
+    torch.save(random_state(), tmp_path / 'state.pth')
+    assert torch.load(tmp_path / 'state.pth', weights_only=True)['numpy'].shape == (624, )
+
+
+def test_samples_do_not_depend_on_order():
+    """Another number of workers, another history: the same sample."""
+    class Noise(Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return index, random.random(), np.random.rand(), float(torch.rand(()))
+
+    def batches(skip, workers):
+        loader = DataLoader(Noise(), batch_size=2, num_workers=workers, collate_fn=list)
+        number_samples(loader, seed=5).start(epoch=2, skip=skip)
+        return list(loader)
+
+    first = batches(0, 0)
+    assert [sample[0] for batch in first for sample in batch] == list(range(6))
+    assert len({value for batch in first for sample in batch for value in sample[1:]}) == 18
+    for skip, workers in ((0, 2), (1, 0), (2, 2)):
+        assert batches(skip, workers) == first[skip:]
+
+
+def test_loading_leaves_the_random_numbers():
+    torch.manual_seed(3), random.seed(3), np.random.seed(3)
+    expected = random.random(), np.random.rand(), torch.rand(())
+    torch.manual_seed(3), random.seed(3), np.random.seed(3)
+    load_draws([1, 2], [Draw((0, 0, 0, 0), 0), Draw((0, 0, 0, 1), 1)])
+    assert (random.random(), np.random.rand(), torch.rand(())) == expected
+
+
+def test_random_state():
+    random.gauss(0, 1), np.random.randn()  # both keep a second value
+    state = random_state()
+    expected = random.gauss(0, 1), random.random(), np.random.randn(), np.random.rand(), torch.rand(3).tolist()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    set_random_state(state)
+    assert (random.gauss(0, 1), random.random(), np.random.randn(), np.random.rand(),
+            torch.rand(3).tolist()) == expected
+
+
+def test_endless_passes():
+    """Batches are skipped over the end of a pass, which an own sampler may shuffle."""
+    batches = NumberedBatches(BatchSampler(DefaultSampler(range(5), seed=1), 2, False), seed=0)
+    batches.start(0, endless=True)
+    iterator = iter(batches)
+    expected = [next(iterator) for _ in range(10)]
+    assert [draw.key[2] for draw in expected[3]] == [1, 1]
+    batches.batches.sampler.set_epoch(0)
+    batches.start(0, skip=7, endless=True)
+    iterator = iter(batches)
+    assert [next(iterator) for _ in range(3)] == expected[7:]

@@ -63,8 +63,11 @@ def changes(runner: Any, state: State, source: str) -> list[str]:
     return [f'{what}: {before} when it was saved, now {now}' for before, now, what in found if before != now]
 
 
-def restore_run(runner: Any, state: State, source: str) -> None:
+def restore_run(runner: Any, state: State, source: str) -> int:
     """Restore what is the same on all ranks: data order, attributes of modules, early stopping.
+
+    Returns:
+        The iteration of the last validation.
 
     Raises:
         UserError: ``state`` is damaged.
@@ -80,6 +83,7 @@ def restore_run(runner: Any, state: State, source: str) -> None:
                 setattr(modules[name], _ATTRIBUTES[kind], tuple(value) if isinstance(value, list) else value)
         for hook, (best, count) in zip(_early_stopping(runner), state['early_stopping'], strict=False):
             hook.best_score, hook.wait_count = float(best), int(count)
+        return int(state['validated'])
     except _DAMAGED as error:
         raise damaged(source, error) from error
 
@@ -103,8 +107,8 @@ def restore_rank(runner: Any, state: State, source: str) -> None:
 
 def damaged(source: str, error: Exception) -> UserError:
     """Return the error for an entry that cannot be used."""
-    return UserError(f'cannot resume from {source}: its entry {KEY} is damaged ({type(error).__name__}); use another '
-                     f'checkpoint, or start from its weights with --cfg-options load_from={source}')
+    return UserError(f'cannot resume from {source}: its entry exact_resume is damaged ({type(error).__name__}); use '
+                     f'another checkpoint, or start from its weights with --cfg-options load_from={source}')
 
 
 def between_steps(wrapper: Any) -> bool:

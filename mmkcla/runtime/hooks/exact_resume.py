@@ -58,13 +58,12 @@ class ExactResumeHook(Hook):
             return
         state = self._loaded
         if state is None:
-            found = ['the checkpoint has no entry ' + KEY]
+            found = ['the checkpoint has no entry exact_resume']
         elif not isinstance(state, dict):
             raise damaged(self._source, TypeError())
         else:
             found = changes(runner, state, self._source)
-            restore_run(runner, state, self._source)
-            self._validated = int(state.get('validated') or 0)
+            self._validated = restore_run(runner, state, self._source)
             if found:
                 self._loaded = None
         found += reasons(runner)
