@@ -207,17 +207,27 @@ def shape_findings(images: Sequence[ImageFile], pipeline: Any) -> list[Finding]:
     """
     thin = {}
     for step in steps_of(pipeline):
-        scale = step.get('scale')
-        if not (str(step.get('type')).split('.')[-1] == 'Resize' and step.get('keep_ratio')
-                and isinstance(scale, (list, tuple)) and len(scale) == 2):
-            continue
         for image in images:
-            if image.problem is None and 0 in rescale_size((image.width, image.height), tuple(scale)):
+            if image.problem is None and 0 in (resized((image.width, image.height), step) or (1, 1)):
                 thin[str(image.path)] = f'{image.path} ({image.width}×{image.height})'
     if not thin:
         return []
     return [Finding(f'{plural(len(thin), "image")} so narrow that the resize of the pipeline leaves nothing of them; '
                     'remove or crop them', True, len(thin), list(thin.values()))]
+
+
+def resized(size: tuple[int, int], step: dict) -> tuple[int, int] | None:
+    """Width and height that a ``Resize`` which keeps the ratio makes of an image; None for other steps.
+
+    Args:
+        size: width and height of the image.
+        step: of a pipeline.
+    """
+    scale = step.get('scale')
+    if (str(step.get('type')).split('.')[-1] == 'Resize' and step.get('keep_ratio')
+            and isinstance(scale, (list, tuple)) and len(scale) == 2):
+        return rescale_size(size, tuple(scale))
+    return None
 
 
 def _highest(path: Path) -> int:

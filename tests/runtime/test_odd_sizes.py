@@ -12,7 +12,9 @@ from tiny import KCLA, write_coco, write_detector
 from mmkcla.cli import main
 from mmkcla.datasets.check import check_config
 from mmkcla.errors import UserError
+from mmkcla.runtime.inference.images import failure
 from mmkcla.runtime.inference.run import predict_all
+from mmkcla.runtime.inputs import find_images
 
 SIZES = {'wide': (1, 10000), 'high': (10000, 1), 'dot': (1, 1), 'tiny': (2, 3), 'good': (40, 60)}
 
@@ -45,8 +47,35 @@ def test_detector(tmp_path, capsys, batch):
     assert [line.split(' pixels')[0] for line in lines[:-1]] == [
         f'error: the test pipeline cannot process the image {tmp_path}/in/high.png (1×10000',
         f'error: the test pipeline cannot process the image {tmp_path}/in/wide.png (10000×1']
+    assert [line.partition('pixels): ')[2] for line in lines[:-1]] == [
+        f'Resize to (96, 96) with the ratio kept leaves {size} pixels; crop the image, or predict parts of it'
+        for size in ('0×96', '96×0')]
     assert lines[-1].startswith('error: 2 of 5 images could not be processed: ')
     assert sorted(path.name for path in (tmp_path / 'out').glob('*.png')) == ['dot.png', 'good.png', 'tiny.png']
+
+
+def test_reason_of_opencv():
+    with pytest.raises(cv2.error) as caught:
+        cv2.resize(np.zeros((2, 2), np.uint8), (0, 5))
+    assert failure(caught.value) == 'OpenCV cannot resize: inv_scale_x > 0'
+    assert failure(ZeroDivisionError('division\nby zero')) == 'division by zero'
+
+
+def test_skipped_inputs(tmp_path, capsys):
+    folder = tmp_path / 'in'
+    for name in ('a.png', 'b.gif', 'c.gif', 'd.HEIC', 'notes.txt', 'raw', '.hidden', 'Thumbs.db', 'x/e.jpg',
+                 'x/y/f.tif', 'y/g.txt', 'old/predictions.json', 'old/a.png'):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b'')
+    assert find_images([str(folder)]) == [folder / 'a.png']
+    assert capsys.readouterr().err.splitlines() == [
+        f'note: 5 files in {folder} skipped, not of the types .jpg .jpeg .png .bmp .webp .tif .tiff .ppm (2 .gif, 1 '
+        '.heic, 1 .txt, 1 no suffix): b.gif, c.gif, d.HEIC and 2 more',
+        f'note: 2 images in sub-folders of {folder} skipped; give the folders too: {folder}/x']
+    assert find_images([str(folder), str(folder / 'x')]) == [folder / 'a.png', folder / 'x' / 'e.jpg']
+    assert f'1 image in sub-folders of {folder} skipped' in capsys.readouterr().err
+    find_images([str(folder), str(folder / 'x'), str(folder / 'x' / 'y')])
+    assert 'sub-folders' not in capsys.readouterr().err
 
 
 class Stub:

@@ -12,12 +12,11 @@ from mmengine.visualization import Visualizer
 
 from ...datasets.palettes import filled
 from ...errors import UserError
-from ...utils.text import one_line
 from ...weights.addresses import read_address
 from ...weights.matching import compare, require, state_dict_for
 from ...weights.method_record import differences, require_same_method
 from ..testing import PARTIAL_HINT
-from .images import make_upright, rgb
+from .images import failure, make_upright, rgb, too_narrow
 from .tta import innermost_dataset
 
 
@@ -54,7 +53,8 @@ class Predictor:
             raise UserError(f'config {config.filename} has no test_dataloader.dataset.pipeline, which is needed to '
                             'prepare images')
         loader, *rest = without_annotations(dataset['pipeline'])
-        self.loader, self.prepare = Compose([loader]), Compose(self.preparation(rest))
+        self.steps = self.preparation(rest)
+        self.loader, self.prepare = Compose([loader]), Compose(self.steps)
         meta = dataset_meta(content, dataset, config.default_scope)
         self.classes: tuple[str, ...] = tuple(meta.get('classes') or ())
         self.palette = filled(meta.get('palette') or (), len(self.classes))
@@ -89,8 +89,9 @@ class Predictor:
         except (UserError, MemoryError):
             raise
         except Exception as error:  # of the transforms, by what they do: OpenCV's, an assertion, a division by zero
+            reason = too_narrow(image.shape[1::-1], self.steps) or failure(error)
             raise UserError(f'the test pipeline cannot process the image {path} ({image.shape[1]}×{image.shape[0]} '
-                            f'pixels): {one_line(error, 200)}') from error
+                            f'pixels): {reason}') from error
 
     @torch.no_grad()
     def predict(self, batch: list[dict]) -> list[Any]:

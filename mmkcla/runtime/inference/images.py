@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...datasets.image_files import resized
+from ...datasets.pipelines import steps_of
 from ...errors import UserError
 from ...utils.files import whole_file
 from ...utils.images import ORIENTATION, bit_depth, stored_turn, turn_array
-from ...utils.text import note
+from ...utils.text import note, one_line
 
 _DARK = 64  # a maximum up to this means at most 14 bits in a 16-bit file
 
@@ -60,6 +62,24 @@ def _decoder_turns(kind: str, loader: Any) -> bool:
         return loader.decode(buffer.getvalue()).shape[:2] == (16, 8)
     except Exception:  # a format that Pillow cannot write
         return True
+
+
+def too_narrow(size: tuple[int, int], steps: Any) -> str | None:
+    """Describe the resize of a pipeline that leaves no pixel of an image's shorter side; None if there is none."""
+    for step in steps_of(steps):
+        scale = resized(size, step)
+        if scale is not None and 0 in scale:
+            return (f'{step["type"]} to {tuple(step["scale"])} with the ratio kept leaves {scale[0]}×{scale[1]} '
+                    'pixels; crop the image, or predict parts of it')
+    return None
+
+
+def failure(error: Exception) -> str:
+    """The reason of an error on one line; of OpenCV's, the condition without paths of its source."""
+    import cv2
+    if isinstance(error, cv2.error) and getattr(error, 'err', ''):
+        return f'OpenCV cannot {error.func or "process it"}: {one_line(error.err, 150)}'
+    return one_line(error, 200)
 
 
 def rgb(image: np.ndarray, path: str | os.PathLike) -> np.ndarray:
