@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..utils.text import plural
+from ..utils.text import plural, printable
 
 if TYPE_CHECKING:
     from ..datasets.segmentation.converters.layout import Problem
@@ -46,10 +46,10 @@ def run_conversion(convert: Callable[[], 'Outcome'], out: str) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f'run the same command again to resume ({out}.partial)') from None
     for note in outcome.notes:
-        print(f'note: {note}', file=sys.stderr)
+        print(f'note: {printable(note)}', file=sys.stderr)
     for line in summary(outcome.problems):
-        print(line, file=sys.stderr)
-    print(outcome.text)
+        print(printable(line), file=sys.stderr)
+    print(printable(outcome.text))
     return 0
 
 

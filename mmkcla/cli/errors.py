@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UserError
+from ..utils.text import printable
 
 USER_ERROR_CODE = 2
 _WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
@@ -44,6 +45,7 @@ def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = 
             raise
         if with_traceback or os.environ.get('MMKCLA_TRACEBACK', '0') not in ('', '0'):
             traceback.print_exc()
+        line = printable(line)
         rank = os.environ.get('RANK', '0')
         print(f'error: {line}' if rank == '0' else f'error (rank {rank}): {line}', file=sys.stderr)
         return USER_ERROR_CODE

@@ -32,6 +32,11 @@ def listed(names: Iterable[Any], most: int = 3) -> str:
     return ', '.join(names[:most]) + (f' and {rest} more' if rest > 0 else '')
 
 
+def printable(text: Any) -> str:
+    """Escape what a terminal could interpret or not print: control characters, bidirectional marks, surrogates."""
+    return ''.join(mark if mark.isprintable() else mark.encode('unicode_escape').decode() for mark in str(text))
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 image``, ``2 images``, ``3 classes``."""
     ending = '' if count == 1 else 'es' if noun.endswith(('s', 'x')) else 's'
@@ -53,4 +58,4 @@ def unknown_keyword(error: TypeError) -> str | None:
 def note(line: str) -> None:
     """Print ``note: <line>`` on stderr, on rank 0 only."""
     if rank() == 0:
-        print(f'note: {line}', file=sys.stderr)
+        print(f'note: {printable(line)}', file=sys.stderr)

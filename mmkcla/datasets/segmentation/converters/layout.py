@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from mmkcla.datasets.segmentation.converters.sources import SourceFile
 from mmkcla.errors import UserError
 from mmkcla.utils.images import IMAGE_SUFFIXES
+from mmkcla.utils.text import printable
 
 MISSING_PART = 'missing part'
 NOT_THERE = 'in the split file, not in the data'
@@ -82,7 +83,7 @@ class Problem:
 
     def __str__(self) -> str:
         detail = f' ({self.detail})' if self.detail else ''
-        return f'{self.kind}: {self.file}{detail}'
+        return printable(f'{self.kind}: {self.file}{detail}')
 
 
 def label(file: SourceFile) -> str:

@@ -15,11 +15,21 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmkcla.errors import UserError
+from PIL import Image
 
-from ....utils.text import one_line
+from mmkcla.datasets.segmentation.masks import MAX_PIXELS
+from mmkcla.errors import UserError
+from mmkcla.utils.images import FORMATS
+from mmkcla.utils.parallel import MemoryBudget
+
+from ....utils.text import one_line, printable
 
 MAX_BYTES = 512 * 2**20  # of one file; the largest image of the data sets here has 30 MB
+MAX_TOTAL = 256 * 2**30  # of all files of a zip file; those of the data sets here have up to 11 GB
+MAX_RATIO = 100  # of sizes unpacked and packed; the images and masks of the data sets here are compressed already
+RATIO_FROM = 16 * 2**20  # smaller files may have any ratio: a black mask is packed well
+MAX_MEMORY = 2 * 2**30  # of all threads together; one image may need more, and then runs alone
+MAX_DIRECTORY = 64 * 2**20  # the list of members in a zip file; that of 100,000 members has 10 MB
 _DEPTH = 5  # how many folders down a source is searched
 _JUNK = {'__macosx', 'thumbs.db', 'desktop.ini'}
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -94,9 +104,14 @@ def list_files(source: str | os.PathLike, archives: Collection[str], skip: Colle
 
 
 class Reader:
-    """Reads source files from several threads, each with zip handles of its own. A context manager."""
+    """Reads source files from several threads, each with zip handles of its own. A context manager.
+
+    Attributes:
+        budget: reserve :meth:`memory` of it before reading, so that threads do not fill the memory.
+    """
 
     def __init__(self) -> None:
+        self.budget = MemoryBudget(MAX_MEMORY)
         self._local = threading.local()
         self._lock = threading.Lock()
         self._handles = []
@@ -125,6 +140,15 @@ class Reader:
             raise _damaged(file.path, error) from None
         except OSError as error:
             raise UserError(f'cannot read {file.path}: {error.strerror or error}') from None
+
+    def memory(self, file: SourceFile) -> int:
+        """Estimate the memory that an image needs: its bytes, and 8 for each pixel of its header."""
+        try:
+            source = file.path.open('rb') if file.member is None else self._handle(file.path).open(file.member)
+            with source, Image.open(source, formats=FORMATS) as picture:
+                return file.size + 8 * min(picture.width * picture.height, MAX_PIXELS)
+        except Exception:  # reported when it is read
+            return file.size
 
     def crc32(self, file: SourceFile) -> int:
         """The CRC of one file: as its zip file has it, or of what was read, or else of what is read now.
@@ -168,12 +192,15 @@ def _walk(source: Path, skip: set[Path], depth: int) -> Iterator[tuple[Path, tup
         for name in sorted(names):
             path = Path(folder, name)
             if not _junk([name]) and path.is_file():
+                if os.fsencode(path).decode(errors='replace') != str(path):
+                    raise UserError(f'{printable(path)}: the name is not valid UTF-8; rename the file')
                 yield path, (*parts, name)
 
 
 def _zip_files(path: Path, parts: tuple[str, ...]) -> Iterator[SourceFile]:
     """The members of one zip file that are files and no junk."""
     try:
+        _check_directory(path)
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
         changed = path.stat().st_mtime_ns
@@ -181,11 +208,15 @@ def _zip_files(path: Path, parts: tuple[str, ...]) -> Iterator[SourceFile]:
         raise _damaged(path, error) from None
     except OSError as error:
         raise UserError(f'cannot read {path}: {error.strerror or error}') from None
+    _refuse_bombs(path, members)
     for member in members:
         names = member.filename.replace('\\', '/').split('/')
         if not names[0] or '..' in names or re.match('[A-Za-z]:', names[0]):
             raise UserError(f'{path} has the member {member.filename!r}, which points outside it: not a file of the '
                             'publisher; nothing was read')
+        if not member.filename.isprintable():
+            raise UserError(f'{path} has the member {member.filename!r}, with control characters in its name: not a '
+                            'file of the publisher; nothing was read')
         if stat.S_ISLNK(member.external_attr >> 16):
             raise UserError(f'{path} has the link {member.filename!r}: not a file of the publisher; nothing was read')
         if names[-1] == '' or _junk(names):
@@ -193,6 +224,44 @@ def _zip_files(path: Path, parts: tuple[str, ...]) -> Iterator[SourceFile]:
         if member.flag_bits & 1:
             raise UserError(f'{path} is encrypted (member {member.filename!r}); unpack it first')
         yield SourceFile((*parts, *names), member.file_size, path, member.filename, changed, member.CRC)
+
+
+def _check_directory(path: Path) -> None:
+    """Refuse a list of members that would fill the memory when it is read."""
+    size = path.stat().st_size
+    with path.open('rb') as file:
+        file.seek(max(0, size - 2**16 - 98))
+        end = file.read()
+    directory = 0
+    if (at := end.rfind(b'PK\5\6')) >= 0 and len(end) >= at + 16:
+        directory = int.from_bytes(end[at + 12:at + 16], 'little')
+    if (at := end.rfind(b'PK\6\6')) >= 0 and len(end) >= at + 48:  # zip64
+        directory = max(int.from_bytes(end[at + 40:at + 48], 'little'), 0 if directory == 2**32 - 1 else directory)
+    if min(directory, size) > MAX_DIRECTORY:
+        raise UserError(f'{path} lists members in {min(directory, size)} bytes, more than {MAX_DIRECTORY}: not a file '
+                        'of the publisher; nothing was read')
+
+
+def _refuse_bombs(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
+    """Refuse zip files that unpack to far more than they hold.
+
+    Raises:
+        UserError: members overlap, or are too large together or for their packed size.
+    """
+    packed, unpacked = (sum(sizes) for sizes in zip(*((member.compress_size, member.file_size) for member in members),
+                                                    strict=True)) if members else (0, 0)
+    if packed > path.stat().st_size:
+        raise UserError(f'{path} has members that overlap ({packed} bytes packed in a file of {path.stat().st_size}): '
+                        'not a file of the publisher; nothing was read')
+    if unpacked > MAX_TOTAL:
+        raise UserError(f'{path} would unpack to {unpacked} bytes, more than {MAX_TOTAL}; nothing was read')
+    for member in members:
+        if member.file_size > max(RATIO_FROM, MAX_RATIO * member.compress_size):
+            raise UserError(f'{path}: {member.filename!r} would unpack from {member.compress_size} to '
+                            f'{member.file_size} bytes: not an image of the publisher; nothing was read')
+    if unpacked > max(64 * RATIO_FROM, MAX_RATIO * packed):
+        raise UserError(f'{path} would unpack from {packed} to {unpacked} bytes: not a file of the publisher; nothing '
+                        'was read')
 
 
 def _published(stem: str) -> str:

@@ -171,6 +171,11 @@ def _convert_pair(job: Job, work: Workspace, reader: Reader, pair: Pair) -> dict
     if known is not None and all(_intact(work.data / known[kind], known[f'{kind}_bytes'], known[f'{kind}_sha256'])
                                  for kind in ('image', 'mask')):
         return {**known, 'reused': True}
+    with reader.budget.reserve(reader.memory(pair.image) + reader.memory(pair.mask)):
+        return _write_pair(job, work, reader, pair)
+
+
+def _write_pair(job: Job, work: Workspace, reader: Reader, pair: Pair) -> dict | Problem:
     at = pair.image
     try:
         image_bytes, suffix, size, stored, turned = _read_image(job, reader, pair.image)
