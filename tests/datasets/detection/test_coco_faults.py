@@ -204,6 +204,23 @@ def test_headers(root):
     assert not any('EXIF' in fault.kind for fault in header_faults(table, root / 'images', upright=False))
 
 
+def test_missing_values_leave_no_text_of_the_program(root):
+    def edit(content):
+        del content['annotations'][0]['id'], content['images'][1]['width']
+        content['annotations'][1].update(id=None, area=0)
+        content['images'][2]['height'] = None
+
+    edited(root, edit)
+    found = [str(fault) for fault in report_file(root / 'ann.json').faults]
+    assert not any(word in line for line in found for word in ('UNSET', 'nan', 'None'))
+    assert ('annotations with a value of id that is not a number or text: 2 (annotation 1 of the list in 001.jpg: '
+            'missing, annotation 2 of the list in 001.jpg: null)') in found
+    assert not any('another width or height' in line for line in found)  # that the size is missing is said once
+    table = cached_table(root / 'ann.json', large=0)
+    again = cached_table(root / 'ann.json', large=0)
+    assert again.place(0) == table.place(0) == 'annotation 1 of the list in 001.jpg'
+
+
 @pytest.mark.parametrize('orientation', range(1, 9))
 def test_orientation_of_a_square_image(root, orientation):
     exif = Image.Exif()

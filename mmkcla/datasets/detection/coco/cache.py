@@ -72,6 +72,8 @@ def pack(table: Table) -> bytes:
             value = {'dtype': value.dtype.str, 'shape': value.shape, 'data': value.tobytes()}
         elif field.name.endswith('_refs'):
             value = list(value.items())
+        elif field.name in ('ids', 'image_ids', 'category_ids'):
+            value = [None if one is msgspec.UNSET else one for one in value]  # neither is an id
         content[field.name] = value
     return msgspec.msgpack.encode(content)
 

@@ -43,6 +43,8 @@ def header_faults(table: Table, folder: Path, upright: bool = True, most: int | 
         if found is None:
             unreadable.append(f'{name}: {_reason(folder / name)}')
             continue
+        if np.isnan(said).any():  # a fault of the file, which is reported as such
+            continue
         stored, loaded, orientation = found
         right, other = (loaded, stored) if upright else (stored, loaded)
         if said == right:

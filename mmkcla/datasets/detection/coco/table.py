@@ -58,9 +58,10 @@ class Table:
     faults: list[Fault] = field(default_factory=list)
 
     def place(self, number: int) -> str:
-        """Where an annotation is: ``id 7 in a.jpg``."""
-        image = int(self.image[number])
-        return f'id {self.ids[number]}' + (f' in {self.names[image]}' if image >= 0 else '')
+        """Where an annotation is: ``id 7 in a.jpg``; ``annotation 3 of the list``, from 1, if it has no id."""
+        image, identity = int(self.image[number]), self.ids[number]
+        name = f'id {identity}' if is_id(identity) else f'annotation {number + 1} of the list'
+        return name + (f' in {self.names[image]}' if image >= 0 else '')
 
     def fault(self, kind: str, severity: str, where: np.ndarray, remedy: str = '',
               detail: Callable[[int], str] | None = None) -> list[Fault]:
