@@ -78,6 +78,8 @@ def _annotation(rng: np.random.Generator, number: int, images: int) -> dict:
     area = 0.5 * abs(float(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))))
     crowd = number % 100 == 0
     outline = np.stack([x, y], 1).ravel().tolist()
+    if crowd:  # the box and the area of the run-length mask
+        box, area = [631, 0, 3, 480], 1000
     return dict(segmentation=dict(counts=[640 * 480 - 4000, 1000, 3000], size=[480, 640]) if crowd else [outline],
                 area=area, iscrowd=int(crowd), image_id=int(rng.integers(0, images)), bbox=box,
                 category_id=int(rng.integers(1, 81)), id=number + 1)

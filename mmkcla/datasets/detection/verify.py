@@ -38,7 +38,7 @@ def report_file(path: Path) -> Report | None:
         return None
     table = cached_table(path)
     folder = find_folder(table.names, path)
-    report = write_report(str(path), path, table, Use(trained=False), folder)
+    report = write_report(str(path), path, table, Use(trained=False, masks=None), folder)
     if not table.names:
         report.faults.insert(0, Fault('the file lists no images', REFUSED, 1, []))
     elif folder is None:

@@ -153,7 +153,7 @@ def test_an_unused_category_is_named(root):
     (None, 'objects without a segmentation', 'refused'), ([], 'objects without a segmentation', 'refused'),
     ([1, 2, 3, 4, 5, 6], 'one flat list', 'refused'), ('mask', 'neither polygons nor', 'refused'),
     (dict(size=[5, 5], counts=[25]), 'another size than their image', 'refused'),
-    (dict(size=[SIDE, SIDE], counts=[7]), 'neither polygons nor', 'refused'),
+    (dict(size=[SIDE, SIDE], counts=[7]), 'counts are damaged', 'refused'),
     (dict(size=[SIDE, SIDE]), 'neither polygons nor', 'refused'),
     ([[1, 2, 3, 4]], 'all have fewer than 3 points', 'dropped'),
     ([[1, 2, 3, 4], [1, 2, 9, 2, 9, 9]], 'a polygon of fewer than 3 points', 'note'),

@@ -10,13 +10,12 @@ import numpy as np
 from ....utils.text import listed, plural
 from ...findings import PLACES
 from ...report import DROPPED, MENDED, NOTE, REFUSED, Fault
-from .masks import ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RUNS, SOME_SHORT, USABLE
+from .geometry import geometry_faults, numbers_of
+from .masks import ABSENT, ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RUNS, SOME_SHORT, USABLE
 from .table import Table, repeated, shown
 
 _MOST = 0.9  # share of the objects from which a property is taken as one of the file
-_BEYOND = 1 / 3  # share of the boxes that reach beyond the image from which the format is in question
 _LARGEST_ID = 2 ** 53 - 1  # that CocoMetric does not renumber
-_LARGE = 2  # an area of more than this times the box
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Use:
     Attributes:
         classes: of the data set; None: all of the file.
         trained: whether a model is trained on it.
-        masks: whether the model or the metric needs segmentations.
+        masks: whether the model or the metric needs segmentations; None: unknown, so that those present are checked.
         polygons_only: whether run-length masks are ignored (``poly2mask=False``).
         renumbered: whether the evaluator renumbers annotations; None: it is not evaluated.
         filters: ``filter_cfg`` of the data set; empty where it does not apply.
@@ -35,7 +34,7 @@ class Use:
 
     classes: tuple[str, ...] | None = None
     trained: bool = True
-    masks: bool = False
+    masks: bool | None = False
     polygons_only: bool = False
     renumbered: bool | None = True
     filters: dict[str, Any] = field(default_factory=dict)
@@ -49,9 +48,8 @@ def find_faults(table: Table, use: Use) -> list[Fault]:
     if not len(table.ids):
         return faults
     kept, dropped = _dropped(table, use)
-    faults += _formats(table)
+    faults += geometry_faults(table, use.masks)
     faults += dropped
-    faults += _areas(table)
     faults += _crowds(table, use)
     faults += _masks(table, use, kept)
     return faults + _filtered(table, use, kept)
@@ -102,7 +100,7 @@ def _dropped(table: Table, use: Use) -> tuple[np.ndarray, list[Fault]]:
     kept, left = host_keeps(table, use)
     faults: list[Fault] = []
     for reason, where in left.items():
-        detail = (lambda i: f'bbox {_numbers(table.box[i])}') if 'box' in reason else None
+        detail = (lambda i: f'bbox {numbers_of(table.box[i])}') if 'box' in reason else None
         faults += table.fault(reason, DROPPED, where, 'mmdet does not train on them; the metric counts them', detail)
     before = used(table, use)
     for number, name in enumerate(table.classes):
@@ -114,32 +112,6 @@ def _dropped(table: Table, use: Use) -> tuple[np.ndarray, list[Fault]]:
                                   f'{", ".join(reasons)}; bbox is [x, y, width, height] in pixels, area is in square '
                                   'pixels')
     return kept, faults
-
-
-def _formats(table: Table) -> list[Fault]:
-    """Boxes of another format: relative to the image, or as two corners."""
-    where = np.flatnonzero((table.image >= 0) & ~np.isnan(table.box[:, 0]) & ~table.crowd)
-    if not len(where):
-        return []
-    box, size = table.box[where], table.sizes[table.image[where]]
-    relative = (box >= 0).all(1) & (box <= 1).all(1) & (box % 1 > 0).any(1)
-    if relative.mean() >= _MOST:
-        return table.fault('boxes that are relative to the image (0 to 1)', REFUSED, where[relative],
-                           'bbox is [x, y, width, height] in pixels; multiply by width and height',
-                           lambda i: f'bbox {_numbers(table.box[i])}')
-    beyond = (box[:, :2] + box[:, 2:] > size + np.maximum(2, 0.02 * size)).any(1)
-    corners = (box[:, 2:] > box[:, :2]).all(1) & (box[:, 2:] <= size + 2).all(1)
-    if corners.mean() >= 0.98 and beyond.mean() >= _BEYOND:
-        return table.fault('boxes that are two corners [x1, y1, x2, y2]', REFUSED, where[beyond],
-                           'as [x, y, width, height] they reach beyond the image; write [x1, y1, x2 - x1, y2 - y1]',
-                           lambda i: f'bbox {_numbers(table.box[i])}')
-    wide = beyond & (box[:, 2:] >= 1).all(1)
-    kind = 'boxes that reach beyond their image by more than 2 %'
-    if wide.mean() > 0.5:
-        return table.fault(kind, REFUSED, where[wide], 'most boxes do, so width and height, or the boxes, are those '
-                           'of another image size', lambda i: f'bbox {_numbers(table.box[i])}')
-    return table.fault(kind, NOTE, where[wide], 'trained on as far as they are inside, evaluated as they are',
-                       lambda i: f'bbox {_numbers(table.box[i])}')
 
 
 def _ids(table: Table, use: Use) -> list[Fault]:
@@ -250,15 +222,6 @@ def _other_type(refs: Sequence[Any], known: Sequence[Any]) -> str:
     return f'they are {"text" if text else "numbers"}, the ids are {"numbers" if text else "text"}'
 
 
-def _areas(table: Table) -> list[Fault]:
-    width, height = table.box[:, 2], table.box[:, 3]
-    large = (width >= 1) & (height >= 1) & (table.area > _LARGE * np.maximum(width * height, 4)) & ~table.crowd
-    share = large.sum() / max(1, (~table.crowd).sum())
-    return table.fault(f'areas of more than {_LARGE} times the box', REFUSED if share > 0.5 else NOTE, large,
-                       'AP for small, medium and large objects uses area; it is in square pixels',
-                       lambda i: f'area {table.area[i]:g}, bbox {_numbers(table.box[i])}')
-
-
 def _crowds(table: Table, use: Use) -> list[Fault]:
     here = used(table, use)
     remedy = 'crowds are ignored in training and evaluation; write iscrowd 0 for single objects'
@@ -277,10 +240,10 @@ def _crowds(table: Table, use: Use) -> list[Fault]:
 def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
     faults = table.fault('segmentations with a value that is not a finite number', REFUSED,
                          table.segmentation == NOT_NUMBERS, 'polygons are lists of numbers [x, y, x, y, …]')
-    if not use.masks:
+    if use.masks is False:
         return faults
     for kind, (text, remedy) in REFUSED_KINDS.items():
-        unread = use.polygons_only and kind == OTHER_SIZE
+        unread = use.polygons_only and kind == OTHER_SIZE or use.masks is None and kind == ABSENT
         if not unread:
             faults += table.fault(text, REFUSED, kept & (table.segmentation == kind), remedy)
     faults += table.fault('objects whose polygons all have fewer than 3 points, or half a point', DROPPED,
@@ -324,7 +287,3 @@ def _removed(table: Table, use: Use) -> tuple[np.ndarray, np.ndarray]:
 def usable_masks(table: Table) -> np.ndarray:
     """``(N,)`` whether an annotation has a segmentation that can be read."""
     return np.isin(table.segmentation, USABLE)
-
-
-def _numbers(values: np.ndarray) -> str:
-    return '[' + ', '.join(f'{value:.4g}' for value in values) + ']'

@@ -1,4 +1,4 @@
-"""The segmentations of a COCO file: which kind each is, and what a host makes of it."""
+"""The segmentations of a COCO file: the kind of each, its extent and its area."""
 from __future__ import annotations
 
 import math
@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-ABSENT, POLYGONS, SOME_SHORT, ALL_SHORT, RUNS, OTHER_SIZE, FLAT, NOT_NUMBERS, INVALID = range(9)
+from .runs import extent, run_lengths
+
+ABSENT, POLYGONS, SOME_SHORT, ALL_SHORT, RUNS, OTHER_SIZE, FLAT, NOT_NUMBERS, INVALID, BAD_RUNS = range(10)
 USABLE = (POLYGONS, SOME_SHORT, RUNS)
 # what LoadAnnotations of mmdet does with the kinds that it cannot use
 REFUSED_KINDS = {
@@ -20,56 +22,114 @@ REFUSED_KINDS = {
     FLAT: ('segmentations that are one flat list', 'a segmentation is a list of polygons: [[x, y, x, y, …], …]'),
     INVALID: ('segmentations that are neither polygons nor run-length masks', 'write [[x, y, x, y, …], …] or '
                                                                              '{"size": [height, width], "counts": …}'),
+    BAD_RUNS: ('run-length masks whose counts are damaged', 'counts are a list of whole numbers from 0, or the text '
+                                                            'that pycocotools writes; their sum is height × width'),
 }
 _POLYGONS = msgspec.json.Decoder(list[list[float]])
+_BATCH = 2 ** 18  # numbers that are held as Python objects
 
 
-def look_at_segmentations(values: Sequence[Raw], image: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The kind of each segmentation.
+class Masks:
+    """The segmentations of N annotations.
 
-    Args:
-        values: JSON text of each.
-        image: ``(N,)`` index of its image; -1: unknown.
-        sizes: ``(M, 2)`` width and height of the images.
+    Attributes:
+        kinds: ``(N,)`` one of the constants above.
+        extents: ``(N, 4)`` left, top, right and bottom edge of the mask in pixels; NaN for an empty mask, and where
+            there is none that can be read.
+        areas: ``(N,)`` square pixels, the sum over the polygons; NaN where there is no mask that can be read.
     """
-    kinds = np.zeros(len(values), np.uint8)
-    for number, raw in enumerate(values):
+
+    def __init__(self, values: Sequence[Raw], image: np.ndarray, sizes: np.ndarray) -> None:
+        """Read the segmentations.
+
+        Args:
+            values: JSON text of each.
+            image: ``(N,)`` index of its image; -1: unknown.
+            sizes: ``(M, 2)`` width and height of the images.
+        """
+        self.kinds = np.zeros(len(values), np.uint8)
+        self.extents = np.full((len(values), 4), np.nan)
+        self.areas = np.full(len(values), np.nan)
+        self._numbers: list[float] = []  # of the polygons that are still to be measured
+        self._lengths: list[int] = []  # numbers of each polygon
+        self._owners: list[int] = []  # and the annotation it belongs to
+        for number, raw in enumerate(values):
+            try:
+                polygons = _POLYGONS.decode(raw)
+            except (msgspec.DecodeError, RecursionError):
+                self._other(number, raw, sizes[image[number]] if image[number] >= 0 else None)
+            else:
+                self._polygons(number, polygons)
+        self._measure()
+
+    def _polygons(self, number: int, polygons: list[list[float]]) -> None:
+        if not polygons:
+            return
+        # mmdet leaves out polygons of fewer than three points or with half a point
+        good = [points for points in polygons if len(points) >= 6 and len(points) % 2 == 0]
+        self.kinds[number] = POLYGONS if len(good) == len(polygons) else SOME_SHORT if good else ALL_SHORT
+        for points in good:
+            self._numbers += points
+            self._lengths.append(len(points))
+            self._owners.append(number)
+        if len(self._numbers) > _BATCH:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Extents and areas of the polygons that wait."""
+        if not self._owners:
+            return
+        x, y = np.array(self._numbers, np.float64).reshape(-1, 2).T
+        ends = np.cumsum(self._lengths) // 2
+        starts = np.concatenate([[0], ends[:-1]])
+        following = np.arange(1, len(x) + 1)
+        following[ends - 1] = starts
+        owners, first = np.unique(self._owners, return_index=True)
+        points = starts[first]
+        self.extents[owners] = np.stack([np.minimum.reduceat(x, points), np.minimum.reduceat(y, points),
+                                         np.maximum.reduceat(x, points), np.maximum.reduceat(y, points)], 1)
+        with np.errstate(over='ignore', invalid='ignore'):
+            each = np.abs(np.add.reduceat(x * y[following] - x[following] * y, starts)) / 2
+            self.areas[owners] = np.add.reduceat(each, first)
+        self._numbers, self._lengths, self._owners = [], [], []
+
+    def _other(self, number: int, raw: Raw, size: np.ndarray | None) -> None:
         try:
-            kinds[number] = _polygon_kind(_POLYGONS.decode(raw))
+            value = msgspec.json.decode(raw)
         except msgspec.DecodeError:
-            kinds[number] = _other_kind(raw, sizes[image[number]] if image[number] >= 0 else None)
-    return kinds
+            self.kinds[number] = NOT_NUMBERS  # NaN or Infinity
+            return
+        except RecursionError:
+            self.kinds[number] = INVALID
+            return
+        kind = _kind(value)
+        if kind == RUNS:
+            height, width = map(int, value['size'])
+            runs = run_lengths(value['counts'], height, width)
+            if runs is None:
+                kind = BAD_RUNS
+            elif size is not None and (width, height) != tuple(size):
+                kind = OTHER_SIZE
+            else:
+                self.extents[number], self.areas[number] = extent(runs, height), runs[1::2].sum()
+        self.kinds[number] = kind
 
 
-def _polygon_kind(polygons: list[list[float]]) -> int:
-    if not polygons:
-        return ABSENT
-    # mmdet leaves out polygons of fewer than three points or with half a point
-    short = sum(len(points) < 6 or len(points) % 2 != 0 for points in polygons)
-    return POLYGONS if not short else ALL_SHORT if short == len(polygons) else SOME_SHORT
-
-
-def _other_kind(raw: Raw, size: np.ndarray | None) -> int:
-    try:
-        value = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return NOT_NUMBERS  # NaN or Infinity
+def _kind(value: Any) -> int:
     if not value:
         return ABSENT
     if isinstance(value, list):
         if all(isinstance(part, list) for part in value):
             return NOT_NUMBERS
         return FLAT if all(map(_is_number, value)) else INVALID
-    if not isinstance(value, dict) or not isinstance(value.get('counts'), (list, str)):
+    if not isinstance(value, dict) or 'counts' not in value:
         return INVALID
     shape = value.get('size')
-    if not isinstance(shape, list) or len(shape) != 2 or not all(map(_is_number, shape)):
+    if not isinstance(shape, list) or len(shape) != 2 or not all(_is_number(side) and 1 <= side < 2 ** 31 and
+                                                                 side == int(side) for side in shape):
         return INVALID
-    counts = value['counts']
-    if isinstance(counts, list) and (not all(map(_is_number, counts)) or sum(counts) != shape[0] * shape[1]):
-        return INVALID
-    return RUNS if size is None or (shape[1], shape[0]) == tuple(size) else OTHER_SIZE
+    return RUNS
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < math.inf

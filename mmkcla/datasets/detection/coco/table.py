@@ -16,7 +16,7 @@ from msgspec import UNSET
 from ....utils.text import one_line
 from ...findings import PLACES
 from ...report import REFUSED, Fault
-from .masks import look_at_segmentations
+from .masks import Masks
 from .reader import Content, read_content
 
 
@@ -35,7 +35,7 @@ class Table:
         box: ``(N, 4)`` x, y, width, height; NaN where they are not four numbers.
         area: ``(N,)``; NaN where it is not a number.
         crowd, ignored: ``(N,)`` bool.
-        segmentation: ``(N,)`` kind, see :mod:`.masks`.
+        segmentation, extent, mask_area: ``(N,)``, ``(N, 4)`` and ``(N,)``, see :class:`.masks.Masks`.
         faults: wrong types.
     """
 
@@ -55,6 +55,8 @@ class Table:
     crowd: np.ndarray
     ignored: np.ndarray
     segmentation: np.ndarray
+    extent: np.ndarray
+    mask_area: np.ndarray
     faults: list[Fault] = field(default_factory=list)
 
     def place(self, number: int) -> str:
@@ -92,15 +94,15 @@ def build_table(content: Content) -> Table:
     category, category_refs = _references([one.category_id for one in annotations], category_ids)
     flags = [one.iscrowd for one in annotations]
     crowd = numbers([int(flag) if type(flag) is bool else flag for flag in flags])
+    sizes = np.stack([numbers([one.width for one in images]), numbers([one.height for one in images])], 1)
+    masks = Masks([one.segmentation for one in annotations], image, sizes)
     table = Table(
         [one.file_name if isinstance(one.file_name, str) else '' for one in images], image_ids,
-        np.stack([numbers([one.width for one in images]), numbers([one.height for one in images])], 1),
-        category_ids, [one.name if isinstance(one.name, str) else '' for one in categories],
+        sizes, category_ids, [one.name if isinstance(one.name, str) else '' for one in categories],
         content.annotations is not UNSET, ids, image, category, image_refs, category_refs,
         boxes([one.bbox for one in annotations]), numbers([one.area for one in annotations]),
         np.nan_to_num(crowd) != 0, np.array([bool(one.ignore) for one in annotations], bool),
-        np.zeros(len(ids), np.uint8))
-    table.segmentation = look_at_segmentations([one.segmentation for one in annotations], table.image, table.sizes)
+        masks.kinds, masks.extents, masks.areas)
     table.faults = [*_image_faults(table, content), *_category_faults(content),
                     *_annotation_faults(table, annotations, crowd)]
     return table
