@@ -27,7 +27,8 @@ _WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed
 
 
 def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = False) -> int:
-    """Call ``run(args)``. On an error that the user can fix, print one line ``error: …`` to stderr and return 2.
+    """Call ``run(args)``. On an error that the user can fix, print one line ``error: …`` to stderr and return 2, or
+    the exit code of the :class:`~mmkcla.errors.UserError`.
 
     Args:
         run: the sub-command; returns the exit code (None is 0).
@@ -48,7 +49,7 @@ def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = 
         line = printable(line)
         rank = os.environ.get('RANK', '0')
         print(f'error: {line}' if rank == '0' else f'error (rank {rank}): {line}', file=sys.stderr)
-        return USER_ERROR_CODE
+        return error.exit_code if isinstance(error, UserError) else USER_ERROR_CODE
     finally:
         _leave_process_group()
 

@@ -72,7 +72,7 @@ def set_learning_rate(config: 'Config', scale: bool) -> None:
 
 def add_outputs(config: 'Config') -> None:
     """Add the outputs of every training: atomic checkpoints, curves, TensorBoard logs, progress lines. Use the loops
-    that resume exactly instead of mmengine's own."""
+    that resume exactly instead of mmengine's own, and check for NaN and infinite values."""
     hooks = section(config, 'default_hooks')
     if hooks.get('checkpoint', True):  # None disables a default hook
         checkpoint = section(hooks, 'checkpoint', dict(type='CheckpointHook', interval=1))
@@ -85,6 +85,8 @@ def add_outputs(config: 'Config') -> None:
 
     _use_exact_loop(config.train_cfg)
     custom = list(config.get('custom_hooks') or [])
+    if 'non_finite' not in hooks and not any(_is_named(hook, 'NonFiniteHook') for hook in [*hooks.values(), *custom]):
+        hooks['non_finite'] = dict(type='mmkcla.NonFiniteHook')
     if not any(_is_named(hook, 'CurvesHook') for hook in custom):
         custom.append(dict(type='mmkcla.CurvesHook'))
     config.custom_hooks = custom

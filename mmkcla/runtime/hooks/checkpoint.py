@@ -12,11 +12,13 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 
-from ...errors import UserError
+from ...errors import NonFiniteError, UserError
 from ...evaluation.directions import main_metric, rule_for
 from ...evaluation.names import nearest_name
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
+from ...utils.text import listed
+from ...weights.finite import WEIGHTS, all_finite, non_finite_entries, tensors_in
 from ...weights.method_record import KEY, make_record
 from ...weights.plain_values import plain
 
@@ -130,7 +132,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
         """Add the record of the methods (:mod:`mmkcla.weights.method_record`). Make everything in the checkpoint plain,
-        so that it loads without running code (``weights_only=True``).
+        so that it loads without running code (``weights_only=True``). Refuse NaN and infinite values.
 
         This hook has a low priority: what other hooks add is in the checkpoint by now.
         """
@@ -140,6 +142,19 @@ class AtomicCheckpointHook(CheckpointHook):
         meta[KEY] = make_record(model, checkpoint.get('state_dict') or {}, classes)
         for key in checkpoint:
             checkpoint[key] = plain(checkpoint[key])
+        self._require_finite(checkpoint, f'iteration {meta.get("iter", runner.iter)}')
+
+    def _require_finite(self, checkpoint: dict, when: str) -> None:
+        """Raise NonFiniteError for NaN or infinite weights or optimizer states; no such checkpoint is written."""
+        parts = {key: checkpoint.get(key) or {} for key in (*WEIGHTS, 'optimizer')}
+        names = [name for key in WEIGHTS for name in non_finite_entries(parts[key])]
+        if not names and not all_finite(tensors_in(parts['optimizer'])):
+            names = ['the state of the optimizer']
+        if names:
+            kept = f'the last checkpoint is {self.last_ckpt}' if self.last_ckpt else 'there is no earlier checkpoint'
+            raise NonFiniteError(f'{when}: no checkpoint written, since there are NaN or infinite values in '
+                                 f'{listed(names)}; {kept}; lower the learning rate or clip the gradients '
+                                 '(optim_wrapper.clip_grad)')
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
         with self._deletions_last():
