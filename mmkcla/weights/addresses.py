@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..utils.files import sha256_of
 from ..utils.text import did_you_mean, one_line
+from .finite import require_finite
 from .reading import first_sentence, read_checkpoint, weights_below
 
 _SCHEME = re.compile(r'([\w.+-]+(?::[\w.+-]+)?)://')
@@ -37,13 +38,15 @@ def read_address(address: str | os.PathLike) -> dict[str, Any]:
 
     Raises:
         UserError: the scheme or the model name is unknown, the file cannot be downloaded, does not have the hash in its
-            name, or is refused by :func:`~mmkcla.weights.reading.read_checkpoint`.
+            name, has NaN or infinite weights, or is refused by :func:`~mmkcla.weights.reading.read_checkpoint`.
     """
     text = str(address)
     match = _SCHEME.match(text)
     if match and match[1].rpartition(':')[2] in _STORED:
-        return _read_stored(text)
-    checkpoint = read_checkpoint(download(text))
+        checkpoint = _read_stored(text)
+    else:
+        checkpoint = read_checkpoint(download(text))
+    require_finite(checkpoint, text)
     if match and match[1] == 'mmcls':
         from mmengine.runner.checkpoint import _process_mmcls_checkpoint
         return _process_mmcls_checkpoint(checkpoint)

@@ -12,6 +12,7 @@ from ..errors import UserError
 from ..utils.text import listed
 
 WEIGHTS = ('state_dict', 'ema_state_dict')  # of a checkpoint of mmengine
+_PLACES = (*WEIGHTS, 'model', 'model_ema', 'state_dict_ema')  # of those of other packages, too
 
 
 def non_finite_entries(weights: Mapping[str, Any]) -> list[str]:
@@ -56,13 +57,14 @@ def require_finite(checkpoint: Mapping[str, Any], filename: str | os.PathLike) -
     """Refuse a checkpoint with NaN or infinite weights, be it in the averaged ones (EMA) or in buffers.
 
     Args:
-        checkpoint: weights by name, or a checkpoint with them under ``state_dict`` and ``ema_state_dict``.
+        checkpoint: weights by name, or a checkpoint with them under ``state_dict``, ``ema_state_dict``, ``model``,
+            ``model_ema`` or ``state_dict_ema``.
         filename: its file, for the message.
 
     Raises:
         UserError: names the first entries.
     """
-    parts = [part for key in WEIGHTS if isinstance(part := checkpoint.get(key), Mapping)] or [checkpoint]
+    parts = [part for key in _PLACES if isinstance(part := checkpoint.get(key), Mapping)] or [checkpoint]
     if names := [name for part in parts for name in non_finite_entries(part)]:
         raise UserError(f'checkpoint {filename} has NaN or infinite values in {listed(names)}: its training had '
                         'diverged before it was saved; use an earlier checkpoint')

@@ -15,6 +15,7 @@ from mmengine.runner import Runner
 from torch import nn
 
 from mmkcla.checkpoint import read_checkpoint
+from mmkcla.errors import NonFiniteError
 from mmkcla.runtime.hooks import AtomicCheckpointHook, CurvesHook
 from mmkcla.runtime.hooks.curves import draw_curves, main_metrics, read_table, write_table
 
@@ -183,7 +184,10 @@ def test_a_loss_that_is_not_finite_is_warned_of_once(tmp_path, caplog) -> None:
             runner.logger.addHandler(caplog.handler)
             runner.logger.setLevel('WARNING')
 
-    _run(tmp_path, 'diverge', epochs=2, hooks=[Diverge()])
+    with pytest.raises(NonFiniteError, match='iteration 6: no checkpoint written, since .* values in a.weight; there '
+                       'is no earlier checkpoint'):
+        _run(tmp_path, 'diverge', epochs=2, hooks=[Diverge()])
+    assert not list(tmp_path.glob('*.pth'))
     assert [record.getMessage() for record in caplog.records if 'The loss is' in record.getMessage()] == [
         'The loss is nan at iteration 6: the training has diverged. Lower the learning rate, or clip gradients '
         '(optim_wrapper.clip_grad).']

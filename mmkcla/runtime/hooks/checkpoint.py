@@ -151,7 +151,9 @@ class AtomicCheckpointHook(CheckpointHook):
         if not names and not all_finite(tensors_in(parts['optimizer'])):
             names = ['the state of the optimizer']
         if names:
-            kept = f'the last checkpoint is {self.last_ckpt}' if self.last_ckpt else 'there is no earlier checkpoint'
+            pointer = Path(self.out_dir) / 'last_checkpoint'
+            kept = pointer.read_text(encoding='utf-8').strip() if pointer.is_file() else ''
+            kept = f'the last checkpoint is {kept}' if kept else 'there is no earlier checkpoint'
             raise NonFiniteError(f'{when}: no checkpoint written, since there are NaN or infinite values in '
                                  f'{listed(names)}; {kept}; lower the learning rate or clip the gradients '
                                  '(optim_wrapper.clip_grad)')
