@@ -23,6 +23,8 @@ _LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
 _NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
 _FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
 _FIXABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+# raised by constructors that are given an impossible value
+_OF_VALUES = (KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError)
 _WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed by signal)')
 
 
@@ -67,9 +69,8 @@ def explain(error: BaseException) -> str | None:
         return _explain_refused_load(error)
     if isinstance(error, UnicodeDecodeError) and (file := _read_by_mmengine(error)):
         return f'{file} is not a text file ({error.reason} at byte {error.start})'
-    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
-        missing = _NOT_REGISTERED.match(error.args[0])
-        return explain_unregistered(*missing.groups()) if missing else None
+    if isinstance(error, KeyError) and (missing := _NOT_REGISTERED.match(str(next(iter(error.args), '')))):
+        return explain_unregistered(*missing.groups())
     if isinstance(error, urllib.error.URLError):
         return _explain_download(error)
     if isinstance(error, _FIXABLE_OS) or isinstance(error, OSError) and error.errno in _FIXABLE_ERRNO:
@@ -78,6 +79,8 @@ def explain(error: BaseException) -> str | None:
         return f'config: {_one_line(text)}'
     if isinstance(error, (AssertionError, TypeError, ValueError)) and (part := _part_being_built(error)):
         return f'config: {part}: {_one_line(text) or "invalid (no message; see --traceback)"}'
+    if isinstance(error, _OF_VALUES) and not _is_out_of_memory(error) and (part := _part_being_built(error)):
+        return f'config: {part}: {type(error).__name__}: {_one_line(text) or "no message; see --traceback"}'
     if _is_out_of_memory(error):
         return ('the GPU is out of memory: reduce train_dataloader.batch_size or the image size, or train with --amp '
                 f'({_one_line(text).split(". ")[0]})')

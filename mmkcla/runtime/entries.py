@@ -65,6 +65,9 @@ def _replaced(part: Any, keys: list[str], value: Any, option: str, place: str) -
         entries[int(key)] = _replaced(entries[int(key)], rest, value, option, inner)
         return entries if isinstance(part, list) else tuple(entries)
     if part is _MISSING or part is None:
+        if _is_index(key) and not place.endswith('custom_keys'):
+            raise UserError(f'{option}: {place} is not in the config, so it has no entry {key}; give '
+                            f'{place} as a whole')
         part = {}
     if not isinstance(part, dict):
         raise UserError(f'{option}: {place} is {part!r}, which has no entries')

@@ -7,6 +7,7 @@ from ..errors import UserError
 from ..utils.text import listed, note, one_line, plural
 from .config_source import ConfigSource
 from .entries import assign, get, has, resolved
+from .kinds_replaced import refuse_text
 from .moved_variables import keys_read, move_data, move_size
 from .option_values import parse_value
 
@@ -79,6 +80,7 @@ def merge_options(config: 'Config', options: list[str]) -> None:
     if new:
         note(f'--cfg-options: {", ".join(dict.fromkeys(new))} not in the config; added')
     for key, value in changes:
+        refuse_text(config, key_parts(key), value, f'--cfg-options {key}={value}')
         assign(config, key_parts(key), value, f'--cfg-options {key}')
 
 

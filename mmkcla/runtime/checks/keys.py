@@ -3,49 +3,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ...utils.text import did_you_mean
+from ...utils.text import did_you_mean, one_line
 from ..hosts import without_import_noise
 from ..moved_variables import keys_read
-from .signatures import accepted, mentions, taken
+from .kinds_taken import Kinds, kinds_taken, merged
+from .optimizer import optimizer_parts
+from .parts import BY_BUILDERS, Part, classes_of, names_of
+from .signatures import accepted
+from .untyped import check_untyped, preprocessor_part
 
 if TYPE_CHECKING:
     from mmengine.config import Config
-    from mmengine.registry import Registry
 
-# taken by the builder of a part, or by the layer that uses it, instead of its class
-_BY_BUILDERS = frozenset(('type', '_scope_', '_delete_', '_reverse_', 'priority', 'convert_to_iter_based',
-                          'epoch_length', 'requires_grad', 'fallback_on_stride', 'override', 'init_cfg', 'name'))
-_SIMILAR = 0.85  # ratio of difflib
 _LOADER = ('dataset', 'num_batch_per_epoch', 'disable_subprocess_warning')
 _LOOPS = {'train_cfg': ('EpochBasedTrainLoop', 'IterBasedTrainLoop'), 'val_cfg': ('ValLoop', ),
           'test_cfg': ('TestLoop', )}
 _WRAPPER = frozenset(('optimizer', 'constructor', 'paramwise_cfg'))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a config: its dotted ``place``, the names that its class takes, the name of the class, and the classes
-    of the parts around it."""
-
-    place: str
-    entries: dict
-    known: frozenset[str]
-    taker: str
-    around: tuple[Any, ...] = ()
-    complete: bool = True
-
-    def unknown(self) -> list[str]:
-        """Return the entries that neither the class nor one around it takes. Of a class that takes any keyword, these
-        are the entries whose name is almost that of an argument."""
-        return [name for name in self.entries if name not in self.known
-                and not any(mentions(owner, str(name)) for owner in self.around)
-                and (self.complete or get_close_matches(str(name), self.known - _BY_BUILDERS, n=1, cutoff=_SIMILAR))]
 
 
 def check_keys(config: Config) -> None:
@@ -61,25 +38,36 @@ def check_keys(config: Config) -> None:
         parts = list(parts_of(config))
     for part in parts:
         for name in part.unknown():
-            near = did_you_mean(name, sorted(part.known - _BY_BUILDERS | {'type'}))
+            near = did_you_mean(name, sorted(part.known - BY_BUILDERS | {'type'}))
             raise UserError(f'{part.place}.{name}: {part.taker} takes no {name!r}{near}')
+        for name, value in part.entries.items():
+            needed = name in part.kinds and part.kinds[name].refusal(value)
+            if needed:
+                raise UserError(f'{part.place}.{name}={one_line(repr(value), 80)} must be {needed}')
+    check_untyped(config.get('model'), config.get('default_scope'), config.get('custom_imports') is not None)
 
 
 def parts_of(config: Config) -> Iterator[Part]:
     """Yield the parts whose class is known."""
+    from mmengine.optim import OptimWrapper
+    from torch.utils.data import DataLoader
     scope = config.get('default_scope')
     read = {key: config[key] for key in sorted(keys_read()) if key in config}
     for split in ('train', 'val', 'test'):
         loader = read.get(f'{split}_dataloader')
         if isinstance(loader, dict) and 'type' not in loader:
-            yield Part(f'{split}_dataloader', loader, _loader_names(), 'a dataloader')
+            yield Part(f'{split}_dataloader', loader, _loader_names(), 'a dataloader', kinds=kinds_taken(DataLoader))
         loop = read.get(f'{split}_cfg')
         if isinstance(loop, dict) and 'type' not in loop:
             yield _loop(f'{split}_cfg', loop)
     wrapper = read.get('optim_wrapper')
     if isinstance(wrapper, dict) and 'optimizer' in wrapper and 'type' not in wrapper:
-        yield Part('optim_wrapper', wrapper, _names_of('OptimWrapper', scope)[0] | _WRAPPER, 'OptimWrapper')
+        yield Part('optim_wrapper', wrapper, names_of('OptimWrapper', scope)[0] | _WRAPPER, 'OptimWrapper',
+                   kinds=kinds_taken(OptimWrapper))
+    yield from optimizer_parts(wrapper, scope)
     yield from _environment(read)
+    if preprocessor := preprocessor_part(config, scope):
+        yield preprocessor
     for key, part in read.items():
         yield from _typed(part, key, scope)
 
@@ -90,25 +78,30 @@ def _environment(read: dict[str, Any]) -> Iterator[Part]:
     environment = read.get('env_cfg')
     if isinstance(environment, dict):
         yield Part('env_cfg', environment, frozenset(('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit')),
-                   'the environment')
+                   'the environment', kinds=dict(cudnn_benchmark=Kinds(frozenset((bool, )))))
         if isinstance(environment.get('mp_cfg'), dict):
             names = frozenset(inspect.signature(set_multi_processing).parameters) - {'distributed'}
-            yield Part('env_cfg.mp_cfg', environment['mp_cfg'], names, 'set_multi_processing')
+            yield Part('env_cfg.mp_cfg', environment['mp_cfg'], names, 'set_multi_processing',
+                       kinds=kinds_taken(set_multi_processing))
     if isinstance(read.get('randomness'), dict):
         names = frozenset(inspect.signature(Runner.set_randomness).parameters) - {'self'}
-        yield Part('randomness', read['randomness'], names, 'set_randomness')
+        yield Part('randomness', read['randomness'], names, 'set_randomness',
+                   kinds=kinds_taken(Runner.set_randomness))
     if isinstance(read.get('auto_scale_lr'), dict):
-        yield Part('auto_scale_lr', read['auto_scale_lr'], frozenset(('enable', 'base_batch_size')), 'the scaling')
+        yield Part('auto_scale_lr', read['auto_scale_lr'], frozenset(('enable', 'base_batch_size')), 'the scaling',
+                   kinds=dict(enable=Kinds(frozenset((bool, )))))
     processor = read.get('log_processor')
     if isinstance(processor, dict) and 'type' not in processor:
-        yield Part('log_processor', processor, accepted(LogProcessor) or frozenset(processor), 'LogProcessor')
+        yield Part('log_processor', processor, accepted(LogProcessor) or frozenset(processor), 'LogProcessor',
+                   kinds=kinds_taken(LogProcessor))
 
 
 def _loop(place: str, loop: dict) -> Part:
     import mmengine.runner
     kind = _LOOPS[place][0 if loop.get('by_epoch', True) else -1]
     names = (accepted(getattr(mmengine.runner, kind)) or frozenset(loop)) - {'runner', 'dataloader', 'evaluator'}
-    return Part(place, loop, names | ({'by_epoch'} if place == 'train_cfg' else frozenset()), kind)
+    kinds = {**kinds_taken(getattr(mmengine.runner, kind)), 'by_epoch': Kinds(frozenset((bool, )))}
+    return Part(place, loop, names | ({'by_epoch'} if place == 'train_cfg' else frozenset()), kind, kinds=kinds)
 
 
 @lru_cache
@@ -126,57 +119,14 @@ def _typed(part: Any, place: str, scope: str | None, around: tuple[Any, ...] = (
         return
     scope = part.get('_scope_') or scope
     kind = part.get('type')
-    classes = _classes(kind, scope) if kind is not None else ()
+    classes = classes_of(kind, scope) if kind is not None else ()
     if kind is not None and not any(inspect.isclass(each) or accepted(each) for each in classes):
         return  # unknown, or stands for a class that is not installed: it may take entries out of the parts in it
-    names, complete = _names_of(kind, scope)
+    names, complete = names_of(kind, scope)
     if classes:
         name = kind if isinstance(kind, str) else getattr(kind, '__name__', str(kind))
-        yield Part(place, part, names | _BY_BUILDERS | (_WRAPPER if place == 'optim_wrapper' else frozenset()), name,
-                   (*around, *(() if complete else classes)), complete)
+        yield Part(place, part, names | BY_BUILDERS | (_WRAPPER if place == 'optim_wrapper' else frozenset()), name,
+                   (*around, *(() if complete else classes)), complete, merged(classes))
     for key, inner in part.items():
         if key != 'override':  # of init_cfg: names a module in addition
             yield from _typed(inner, f'{place}.{key}', scope, (*around, *classes))
-
-
-@cache
-def _names_of(kind: Any, scope: str | None) -> tuple[frozenset[str], bool]:
-    """Return the arguments of all classes with that name, whatever registry they are in, and whether they are all."""
-    found = [taken(each) for each in _classes(kind, scope)]
-    return frozenset().union(*(names for names, _ in found)), all(complete for _, complete in found)
-
-
-@cache
-def _classes(kind: Any, scope: str | None) -> tuple[Any, ...]:
-    """Return the classes that a ``type`` may mean."""
-    if not isinstance(kind, str):
-        return (kind, )
-    import mmengine.registry as registries
-    found: list[Any] = []
-    for root in vars(registries).values():
-        if isinstance(root, registries.Registry):
-            with root.switch_scope_and_registry(scope) as registry:
-                part = _registered(registry, kind)
-            if part is not None and part not in found:
-                found.append(part)
-    return tuple(found)
-
-
-def _registered(registry: Registry, kind: str) -> Any:
-    """Look up a type in a registry and those above it. Unlike ``Registry.get``, import nothing: a name such as ``conv``
-    may be a module of the working directory."""
-    prefix, _, name = kind.rpartition('.')
-    root: Any = registry
-    while root.parent is not None:
-        root = root.parent
-    if prefix:
-        home = next((each for each in (root, *root.children.values()) if each.scope == prefix), None)
-        if home is not None:
-            home.import_from_location()  # the modules it is filled from
-        return home.module_dict.get(name) if home is not None else None
-    while registry is not None:
-        registry.import_from_location()
-        if name in registry.module_dict:
-            return registry.module_dict[name]
-        registry = registry.parent
-    return None

@@ -16,6 +16,7 @@ _SIMILAR = 0.9  # ratio of difflib: one wrong letter in a name of six or more
 _WORDS = {dict: 'a dict', list: 'a list', str: 'text', bool: 'True or False'}
 _NEVER_NONE = ('model', 'env_cfg', 'randomness')
 _WITH_TYPE = ('model', 'visualizer')
+_SWITCHES = ('find_unused_parameters', 'compile')  # read by mmengine's runner besides its arguments
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 
 
@@ -36,6 +37,13 @@ def check_kinds(config: Config) -> None:
         if not isinstance(value, tuple(kinds)):
             words = ' or '.join(_WORDS[kind] for kind in _WORDS if kind in kinds)
             raise UserError(f'{name} must be {words}, got {one_line(repr(value), 80)}')
+    for name in _SWITCHES:
+        value = config.get(name)
+        if not isinstance(value, (bool, type(None), dict) if name == 'compile' else (bool, type(None))):
+            raise UserError(f'{name} must be True or False{" or a dict" if name == "compile" else ""}, got '
+                            f'{one_line(repr(value), 80)}')
+    if config.get('sync_bn') not in (None, 'torch', 'mmcv'):
+        raise UserError(f"sync_bn must be 'torch', 'mmcv' or None, got {one_line(repr(config.sync_bn), 80)}")
     for place, value in _parts(config):
         if not hasattr(value, 'get'):
             if not isinstance(value, (str, int, float, list, tuple)):  # an object, as in mmengine

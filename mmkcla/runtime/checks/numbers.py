@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
+from ...utils.text import listed
 from ..moved_variables import keys_read
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _FROM_ONE = (_at_least(1), 'an integer of at least 1')
 _FROM_ZERO = (_at_least(0), 'an integer of at least 0')
 _OR_NEVER = (lambda value: _integer(value, 1) or value == -1 and not isinstance(value, bool),
              'an integer of at least 1, or -1 for never')
+_DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 _ITEM = r'(\.\d+)?'
 _HOOKS = r'(default_hooks\.\w+|custom_hooks\.\d+)'
 _OPTIMIZER = r'optim_wrapper\.(\w+\.)?optimizer'
@@ -64,9 +66,15 @@ RULES = tuple(Rule(*rule) for rule in (
     (rf'{_OPTIMIZER}\.lr', *_POSITIVE),
     (rf'{_OPTIMIZER}\.(weight_decay|eps)', *_NOT_NEGATIVE),
     (rf'{_OPTIMIZER}\.(momentum|betas\.\d+|rho|alpha)', *_BELOW_ONE),
+    (rf'{_OPTIMIZER}\.betas', lambda value: False, 'two numbers, e.g. (0.9,0.999)'),  # a number or text
     (r'optim_wrapper\.(\w+\.)?accumulative_counts', *_FROM_ONE),
     (r'optim_wrapper\.(\w+\.)?clip_grad\.(max_norm|clip_value)', lambda value: value == math.inf or _POSITIVE[0](value),
      'a number above 0'),
+    (r'optim_wrapper\.(\w+\.)?clip_grad\.norm_type', lambda value: value == math.inf or _POSITIVE[0](value),
+     'a number above 0'),
+    (r'optim_wrapper\.(\w+\.)?loss_scale', lambda value: value == 'dynamic' or isinstance(value, float) and value > 0,
+     "'dynamic', or a number above 0 with a decimal point"),
+    (r'optim_wrapper\.(\w+\.)?dtype', lambda value: value in _DTYPES, f'one of {listed(_DTYPES, 4)}'),
     (r'optim_wrapper\..*_mult', *_NOT_NEGATIVE),
     (rf'{_SCHEDULER}\.(T_max|step_size|total_steps|milestones\.\d+)', *_FROM_ONE),
     (rf'{_SCHEDULER}\.(begin|end)', *_FROM_ZERO),

@@ -1,37 +1,29 @@
 """Settings for single parameters (``paramwise_cfg``) that have no effect."""
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
-from ...errors import UserError
 from ...utils.text import did_you_mean
+from .parts import names_of
 
 
 def paramwise_notes(model: nn.Module, wrapper: Any) -> Iterator[str]:
     """Yield one line for each entry of ``paramwise_cfg`` that changes no parameter of the model. Only the default
-    constructor of mmengine is judged.
-
-    Raises:
-        UserError: the default constructor does not read an entry.
-    """
+    constructor of mmengine is judged."""
     rules = wrapper.get('paramwise_cfg') or {}
     if not rules or wrapper.get('constructor', 'DefaultOptimWrapperConstructor') != 'DefaultOptimWrapperConstructor':
         return
-    from mmengine.optim import DefaultOptimWrapperConstructor
-    known = set(re.findall(r"paramwise_cfg\.get\('(\w+)'", inspect.getsource(DefaultOptimWrapperConstructor)))
-    known.add('custom_keys')
     place = 'optim_wrapper.paramwise_cfg'
-    for name in rules:
-        if name not in known:
-            raise UserError(f'{place}.{name} is not read{did_you_mean(name, sorted(known))}; write one of '
-                            f'{", ".join(sorted(known))}')
     parameters = dict(model.named_parameters())
     yield from _custom_keys(rules.get('custom_keys') or {}, parameters, f'{place}.custom_keys')
+    names, complete = names_of((wrapper.get('optimizer') or {}).get('type'), None)
+    for key, entries in (rules.get('custom_keys') or {}).items() if complete else ():
+        for name in sorted(set(entries) - names - {'lr_mult', 'decay_mult'}):
+            yield (f'{place}.custom_keys.{key}.{name} is only written into the parameter group: the optimizer does not '
+                   'read it')
     trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
     for name, found in _matched(model, trained).items():
         if rules.get(name) is not None and not found:
@@ -52,11 +44,6 @@ def _custom_keys(keys: dict, parameters: dict[str, nn.Parameter], place: str) ->
     modules = {'.'.join(name.split('.')[:depth]) for name in parameters for depth in range(1, name.count('.') + 2)}
     modules |= {part for name in parameters for part in name.split('.')}
     for key, names in used.items():
-        nested = [inner for inner, value in keys[key].items() if isinstance(value, dict)
-                  and any(f'{key}.{inner}' in name for name in parameters)]
-        if nested:
-            raise UserError(f"{place}.{key} has the dict {nested[0]!r}; write a name with dots in quotes: {place}."
-                            f"'{key}.{nested[0]}'.lr_mult=…")
         if not any(key in name for name in parameters):
             yield f'{place}: {key!r} matches no parameter{did_you_mean(key, sorted(modules))}'
         elif not names:

@@ -22,8 +22,8 @@ def _hosts():
 
 
 def refusal(option: str, name: str = COINS) -> str:
-    config = load_config(name, [option])
     with pytest.raises(UserError) as error:
+        config = load_config(name, [option])
         check_settings(config)
         prepare_hosts(config)
         check_keys(config)
@@ -67,7 +67,8 @@ def refusal(option: str, name: str = COINS) -> str:
      "'window_size'?)"),
     ('visualizer=1', 'visualizer must be a dict, got 1'), ('model=text', "model must be a dict, got 'text'"),
     ('custom_hooks=dict(a=1)', "custom_hooks must be a list, got {'a': 1}"),
-    ('resume=yes', "resume must be True or False, got 'yes'"), ('env_cfg=None', 'env_cfg must be a dict, got None'),
+    ('resume=yes', '--cfg-options resume=yes is text, which counts as true; write True'),
+    ('env_cfg=None', 'env_cfg must be a dict, got None'),
     ('default_hooks.logger=5', 'default_hooks.logger must be a dict with a type, got 5'),
     ('default_hooks.chekpoint=dict(interval=1)', "default_hooks.chekpoint has no type (did you "
      "mean 'checkpoint'?); give its class"),

@@ -101,10 +101,6 @@ def test_settings_of_single_parameters(tmp_path, capsys) -> None:
                  f'{place}.dwconv_decay_mult has no effect: the model has no such trained parameters'):
         assert line in err.splitlines()
     assert err.count(place) == 4  # the norm and layer1 are there
-    with pytest.raises(UserError, match=r"paramwise_cfg.norm_decay_mul is not read \(did you mean 'norm_decay_mult'"):
-        train(tmp_path, wrapper=dict(paramwise_cfg=dict(norm_decay_mul=0.)))
-    with pytest.raises(UserError, match="write a name with dots in quotes: .*'layer1.weight'.lr_mult"):
-        train(tmp_path, wrapper=dict(paramwise_cfg=dict(custom_keys=dict(layer1=dict(weight=dict(lr_mult=1))))))
 
 
 EPOCHS, ITERATIONS = RunLength(True, 12, 1200, 100), RunLength(False, None, 1200, 100)
