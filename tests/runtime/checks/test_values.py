@@ -94,7 +94,8 @@ def test_words_of_truth_in_files(tmp_path, name, place, word) -> None:
     ('model.data_preprocessor.men=1', "model.data_preprocessor.men: DetDataPreprocessor takes no 'men' (did you mean "
      "'mean'?)"),
     ('model.neck.num_outs=abc', "model.neck.num_outs='abc' must be an integer"),
-    ('model.backbone=5', 'model.backbone=5 must be a dict'), ('model.neck=abc', "model.neck='abc' must be a dict"),
+    ('model.backbone=5', 'model.backbone=5 must be a dict'),
+    ('model.neck=abc', "model.neck='abc' must be a dict"),
     ('model.backbone.depth=True', 'model.backbone.depth=True must be an integer'),
     ('find_unused_parameters=no', "find_unused_parameters must be True or False, got 'no'"),
     ('compile=yes', "compile must be True or False or a dict, got 'yes'"),
@@ -110,7 +111,7 @@ def test_preprocessor_without_a_type() -> None:
                                                      "'mean'?)")
 
 
-def _function(a: bool, b: Optional[int], c: Union[bool, str], d: float, e: dict, f: 'list[int]', g=True,  # noqa: UP
+def _function(a: bool, b: 'Optional[int]', c: 'Union[bool, str]', d: float, e: dict, f: 'list[int]', g=True,
               h=1, *, i: Literal['x'], j: inspect.Signature = None, k: int | None = None, **rest):
     """All sorts of hints."""
 
