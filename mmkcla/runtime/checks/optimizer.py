@@ -43,7 +43,7 @@ def _clipping(place: str, entries: dict) -> Part:
     function, needed = (clip_grad_norm_, 'max_norm') if kind == 'norm' else (clip_grad_value_, 'clip_value')
     names = frozenset(inspect.signature(function).parameters) - {'parameters'}
     if needed not in entries and not set(entries) - names - {'type'}:
-        raise UserError(f'{place} has no {needed}; set {place}.{needed}=…, or {place}=None')
+        raise UserError(f'{place} without {needed} clips nothing; set {place}.{needed}=…, or {place}=None')
     kinds = {**kinds_taken(function), 'clip_value': _NUMBER, 'max_norm': _NUMBER}
     return Part(place, entries, names | {'type'}, function.__name__, kinds=kinds)
 

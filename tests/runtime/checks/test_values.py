@@ -69,9 +69,9 @@ def test_words_of_truth_in_files(tmp_path, name, place, word) -> None:
      "optim_wrapper.paramwise_cfg.custom_keys.'layer1.weight'.lr_mult=…"),
     ('optim_wrapper.clip_grad.max_nor=2', "optim_wrapper.clip_grad.max_nor: clip_grad_norm_ takes no 'max_nor' (did "
      "you mean 'max_norm'?)"),
-    ('optim_wrapper.clip_grad=dict(_delete_=True, type=value, clip_valu=1)', "optim_wrapper.clip_grad.clip_valu: clip_grad_value_ "
-     "takes no 'clip_valu' (did you mean 'clip_value'?)"),
-    ('optim_wrapper.clip_grad=dict(_delete_=True, norm_type=2)', 'optim_wrapper.clip_grad has no max_norm; set '
+    ('optim_wrapper.clip_grad=dict(_delete_=True, type=value, clip_valu=1)', "optim_wrapper.clip_grad.clip_valu: "
+     "clip_grad_value_ takes no 'clip_valu' (did you mean 'clip_value'?)"),
+    ('optim_wrapper.clip_grad=dict(_delete_=True, norm_type=2)', 'optim_wrapper.clip_grad without max_norm clips nothing; set '
      'optim_wrapper.clip_grad.max_norm=…, or optim_wrapper.clip_grad=None'),
     ('optim_wrapper.clip_grad.type=norn', "optim_wrapper.clip_grad.type='norn' must be 'norm' or 'value'"),
     ('optim_wrapper.clip_grad.max_norm=abc', "optim_wrapper.clip_grad.max_norm='abc' must be a number above 0"),
@@ -111,7 +111,8 @@ def test_preprocessor_without_a_type() -> None:
                                                      "'mean'?)")
 
 
-def _function(a: bool, b: 'Optional[int]', c: 'Union[bool, str]', d: float, e: dict, f: 'list[int]', g=True,
+def _function(a: bool, b: Optional[int], c: Union[bool, str],  # noqa: UP007, UP045
+              d: float, e: dict, f: 'list[int]', g=True,
               h=1, *, i: Literal['x'], j: inspect.Signature = None, k: int | None = None, **rest):
     """All sorts of hints."""
 
