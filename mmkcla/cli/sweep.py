@@ -37,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--work-dir', default='work_dirs/sweep',
                         help='output folder of all configs and of the table (default: %(default)s)')
     parser.add_argument('--metrics', nargs='+', metavar='NAME',
-                        help='metrics in sweep.md (default: all); sweep.csv always has all. They are also the metrics '
-                             'of the comparisons in sweep.md; choose them before you see the results')
+                        help='metrics in sweep.md (default: all but those of single classes); sweep.csv has all. They '
+                             'are also the metrics of the comparisons in sweep.md; choose them before you see the '
+                             'results')
     parser.add_argument('--baseline', metavar='CONFIG',
                         help='compare each config with this one only (default: all pairs)')
 

@@ -116,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(work_dir / METRICS, metrics)
         write_json(work_dir / INFO, run_info(checkpoint, runner.loaded, config=config.filename, tta=args.tta,
                                              cfg_options=args.cfg_options, allow_partial=args.allow_partial))
-        if table := class_table(metrics, labels[0] if labels else ()):
+        classes = labels[0] if labels else (runner.test_loop.dataloader.dataset.metainfo or {}).get('classes')
+        if table := class_table(metrics, classes or ()):
             print('\n'.join(table))
         print(f'metrics: {work_dir / METRICS} (details: {INFO})')
         for folder in reports:

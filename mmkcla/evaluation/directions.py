@@ -26,7 +26,7 @@ UNKNOWN, GREATER, LESS = Kind(None, ''), Kind('greater', ''), Kind('less', '')
 _TABLE: tuple[tuple[str, Kind], ...] = (
     # mmpretrain: percentages
     (r'(.*/)?top\d+(_.*)?', Kind('greater', 'percent')),
-    (r'(single|multi)-label/(precision|recall|f1-score|mAP)(_.*)?', Kind('greater', 'percent')),
+    (r'(single|multi)-label/(precision|recall|f1-score|mAP)([_.].*)?', Kind('greater', 'percent')),
     # mmkcla.BinarySegMetric
     (r'(m?IoU|DSC|mDice|Acc|Sens|Spec|Prec)_(pooled|mean)', Kind('greater', 'fraction')),
     (r'(TJ65|BF1|Smeasure|Emeasure|adpEmeasure|wFmeasure)_mean|maxEmeasure', Kind('greater', 'fraction')),

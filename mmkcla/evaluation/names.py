@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..utils.text import did_you_mean
 
 _COCO_ITEMS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 _PROPOSAL_ITEMS = ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+_CLASS_SCORE = r'(IoU|Dice|Acc|Fscore|Precision|Recall|precision|recall|f1-score|support)\..|.+_precision$'
 _OF_IOU = {'mIoU': ('mIoU', 'mAcc'), 'mDice': ('mDice', 'mAcc'), 'mFscore': ('mFscore', 'mPrecision', 'mRecall')}
 
 
@@ -28,6 +30,11 @@ def metric_names(metric: Any, classes: Sequence[str] | None = None) -> list[str]
             return None if found is None else [f'{metric.prefix}/{name}' if metric.prefix else name for name in found]
     own = getattr(metric, 'names', None)
     return None if own is None else list(own)
+
+
+def is_class_score(name: str) -> bool:
+    """Whether a metric is the score of a single class, as ``IoU.<class>`` or ``<class>_precision``."""
+    return any(re.match(_CLASS_SCORE, part) for part in (name, name.partition('/')[2]))
 
 
 def nearest_name(wanted: str, available: Iterable[str]) -> str:
@@ -114,6 +121,8 @@ def _nothing(metric: Any, classes: Sequence[str] | None) -> list[str] | None:
 _RULES: dict[str, Callable[[Any, Sequence[str] | None], list[str] | None]] = {
     'mmdet.CocoMetric': _coco, 'mmdet.VOCMetric': _voc, 'mmdet.DumpDetResults': _nothing,
     'mmseg.IoUMetric': _iou, 'mmseg.DepthMetric': _depth,
+    'mmkcla.ClassScores': lambda metric, classes: None if classes is None else [
+        f'{item}.{name}' for name in classes for item in metric.items],
     'mmpretrain.Accuracy': _accuracy, 'mmpretrain.SingleLabelMetric': _single_label,
     'mmpretrain.AveragePrecision': _average_precision, 'mmengine.DumpResults': _nothing,
 }

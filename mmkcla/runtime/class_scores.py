@@ -9,11 +9,13 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 20
 _COCO = {'': 'AP', 'bbox_': 'bbox AP', 'segm_': 'segm AP'}  # prefix of <class>_precision: column
-_IOU = ('IoU', 'Dice', 'Acc', 'Fscore', 'Precision', 'Recall')
+_SCORES = ('IoU', 'Dice', 'Acc', 'Fscore', 'Precision', 'Recall', 'precision', 'recall', 'f1-score', 'support')
+_COUNTS = ('support',)
 
 
 def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
-    """Let the COCO and IoU metrics of a test return the scores of each class, if there are at most 20 classes.
+    """Let the COCO and IoU metrics of a test return the scores of each class, if there are at most 20 classes. A
+    classification with mmpretrain's ``Accuracy`` gets :class:`mmkcla.evaluation.class_scores.ClassScores` besides.
 
     An evaluator with ``classwise`` set is left alone, except that mmdet's metric is replaced by ours, with equal
     results, where it would overwrite the scores of boxes with those of masks.
@@ -24,7 +26,11 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
     """
     few = classes is not None and len(classes) <= MOST_CLASSES
     evaluators = config.test_evaluator
-    for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
+    evaluators = list(evaluators) if isinstance(evaluators, (list, tuple)) else [evaluators]
+    kinds = [_kind(evaluator, config.get('default_scope')) for evaluator in evaluators]
+    if 'mmpretrain.Accuracy' in kinds and 'mmkcla.ClassScores' not in kinds and _few_labels(config, classes):
+        config.test_evaluator = [*evaluators, dict(type='mmkcla.ClassScores')]
+    for evaluator in evaluators:
         kind = _kind(evaluator, config.get('default_scope'))
         if kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric'):
             if few and evaluator.get('classwise') is None:
@@ -34,6 +40,13 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
                 evaluator['type'] = 'mmkcla.CocoMetric'
         elif kind == 'mmseg.IoUMetric' and few:
             evaluator['type'] = 'mmkcla.IoUMetric'
+
+
+def _few_labels(config: 'Config', classes: Sequence[str] | None) -> bool:
+    """Whether a classification has at most 20 classes: of the data, or else of the head (class folders)."""
+    head = config.model.get('head') if config.get('model') else None
+    number = len(classes) if classes else head.get('num_classes') if isinstance(head, dict) else None
+    return isinstance(number, int) and number <= MOST_CLASSES
 
 
 def _kind(evaluator: Any, scope: str | None) -> str:
@@ -56,8 +69,8 @@ def class_table(metrics: Mapping[str, float], classes: Sequence[str]) -> list[st
             if prefix != name and prefix in _COCO:
                 rows[label][_COCO[prefix]] = _text(value, 3)
             score = name.removesuffix(f'.{label}').rpartition('/')[2]
-            if name.endswith(f'.{label}') and score in _IOU:
-                rows[label][score] = _text(value, 2)
+            if name.endswith(f'.{label}') and score in _SCORES:
+                rows[label][score] = _text(value, 0 if score in _COUNTS else 2)
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     if not columns:
         return []

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..evaluation.names import is_class_score
 from ..utils.files import parse_json, whole_file, write_json
 from ..utils.tables import write_csv
 from ..utils.text import one_line
@@ -127,7 +128,7 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
         work_dir: folder of the sweep.
         rows: of this call and of earlier ones.
         seeds: of this call.
-        metrics: in ``sweep.md``; None: all.
+        metrics: in ``sweep.md``; None: all but the scores of single classes.
         comparisons: lines below the table.
 
     Raises:
@@ -139,7 +140,7 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
     none = {f'{name} n': 0 for name in names}  # for configs without a value
     write_csv(work_dir / TABLE, (none | _cells(row, label) for row, label in zip(rows, labels(rows), strict=True)),
               ['config', 'seeds', *(f'{name} {part}' for name in names for part in ('mean', 'sd', 'n'))], digits=None)
-    shown = list(metrics or names)
+    shown = list(metrics or [name for name in names if not is_class_score(name)])
     unknown = [name for name in shown if names and name not in names]
     lines = ['# Sweep', '',
              f'Seeds {", ".join(map(str, seeds))}; mean ± sample standard deviation (n − 1) over the seeds that are '

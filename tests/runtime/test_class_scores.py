@@ -61,6 +61,49 @@ def test_table():
     assert class_table({'mIoU': 50.}, ('a',)) == [] and class_table({'coco/bbox_mAP': 1}, ()) == []
 
 
+def test_classification():
+    def kinds(evaluator, classes=None, head=3, scope='mmpretrain'):
+        config = Config(dict(default_scope=scope, test_evaluator=evaluator, model=dict(head=dict(num_classes=head))))
+        score_classes(config, classes)
+        found = config.test_evaluator
+        return [one.type for one in (found if isinstance(found, list) else [found])]
+
+    import_hosts(['mmpretrain'])
+    assert kinds(dict(type='Accuracy')) == ['Accuracy', 'mmkcla.ClassScores']
+    assert kinds([dict(type='mmpretrain.Accuracy'), dict(type='SingleLabelMetric')], FEW)[1:] == [
+        'SingleLabelMetric', 'mmkcla.ClassScores']
+    assert kinds([dict(type='Accuracy'), dict(type='mmkcla.ClassScores')]) == ['Accuracy', 'mmkcla.ClassScores']
+    for other in (kinds(dict(type='Accuracy'), head=21), kinds(dict(type='Accuracy'), MANY),
+                  kinds(dict(type='Accuracy'), head=None)):
+        assert other == ['Accuracy']
+    assert kinds(dict(type='MultiLabelMetric')) == ['MultiLabelMetric']
+
+
+def test_a_classifier_prints_them(tmp_path, capsys):
+    import torch
+
+    from mmkcla.runtime.config import load_config
+    from mmkcla.runtime.hosts import prepare_hosts
+    from mmkcla.runtime.inference.base import build_model
+    config = load_config('demo/resnet20_digits.py', [])
+    prepare_hosts(config)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        torch.save(dict(state_dict=build_model(config).state_dict()), tmp_path / 'c.pth')
+    assert main(['test', 'demo/resnet20_digits.py', str(tmp_path / 'c.pth'), '--work-dir', str(tmp_path / 't'),
+                 '--cfg-options', 'test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']) == 0
+    metrics = json.loads((tmp_path / 't' / 'metrics.json').read_text())
+    lines = capsys.readouterr().out.splitlines()
+    assert '| class | precision | recall | f1-score | support |' in lines
+    support = [metrics[f'single-label/support.{digit}'] for digit in range(10)]
+    recall = [metrics[f'single-label/recall.{digit}'] for digit in range(10)]
+    assert sum(support) == 364
+    hits = sum(share / 100 * number for share, number in zip(recall, support, strict=True))
+    assert hits / 364 * 100 == pytest.approx(metrics['accuracy/top1'], abs=1e-3)
+    row = next(line for line in lines if line.startswith('| 3 |'))
+    assert row.endswith(f'| {support[3]} |') and f' {recall[3]:.2f} ' in row
+
+
 def test_a_test_writes_and_prints_them(tmp_path, capsys):
     config = tmp_path / 'tiny_classes.py'
     config.write_text(TINY.replace('{root}', str(write_pairs(tmp_path / 'data'))))
