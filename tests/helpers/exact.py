@@ -1,5 +1,4 @@
 """Trainings that are interrupted and resumed, compared with ones that were not."""
-import json
 import random
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +11,9 @@ from mmengine.logging import MessageHub
 from seg_folders import write_pairs
 from tiny import KCLA, write_coco, write_detector
 
-from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.runtime.hooks import curves
 from mmkcla.runtime.loops import ExactEpochLoop, ExactIterLoop
-
-MEASURED = ('time', 'data_time', 'memory', 'eta')  # differ between any two runs
 
 CLASSIFIER = '''
 default_scope = 'mmpretrain'
@@ -81,64 +77,28 @@ def stop_after(monkeypatch, iteration):
         yield
 
 
-def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resumed_options=()) -> None:
-    """Train; stop after each iteration of ``stops`` and resume."""
-    for number, stop in enumerate([*stops, None]):
+def command(config: Path, work_dir: Path, options=(), resumed=False) -> list[str]:
+    """Return the arguments of the command for a training."""
+    return [str(one) for one in ('train', config, '--work-dir', work_dir, '--no-checks',
+                                 *(['--resume'] if resumed else []), *(['--cfg-options', *options] if options else []))]
+
+
+def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resumed_options=(),
+          resumed_only=False) -> None:
+    """Train; stop after each iteration of ``stops`` and resume. ``resumed_only``: an earlier run was killed."""
+    for number, stop in enumerate([*stops, None], int(resumed_only)):
         for seed in (random.seed, np.random.seed, torch.manual_seed):  # of a new process
             seed(random.SystemRandom().randrange(2 ** 31))
         MessageHub._instance_dict.clear()
-        more = [*options, *(resumed_options if number else ())]
-        arguments = ['train', config, '--work-dir', work_dir, '--no-checks', *(['--resume'] if number else []),
-                     *(['--cfg-options', *more] if more else [])]
+        arguments = command(config, work_dir, [*options, *(resumed_options if number else ())], number > 0)
         with stop_after(monkeypatch, stop), monkeypatch.context() as patch:
             patch.setattr(Config, 'pretty_text', property(lambda config: ''))  # formatting takes most of the time
             patch.setattr(curves, 'draw_curves', lambda *_: None)
             try:
-                assert main([str(one) for one in arguments]) == 0
+                assert main(arguments) == 0
                 assert stop is None
             except Stopped:
                 assert stop is not None
-
-
-def scalars(work_dir: Path) -> dict:
-    """Return the logged values of all runs in a work dir by kind and step; later runs replace what was logged after the
-    checkpoint they were resumed from."""
-    found = {}
-    for path in sorted(work_dir.glob('*/vis_data/scalars.json'), key=lambda one: one.stat().st_mtime_ns):
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
-            kind = 'train' if 'lr' in row else 'val'
-            found[kind, row['step']] = {name: value for name, value in row.items() if name not in MEASURED}
-    return found
-
-
-def outcome(work_dir: Path, checkpoint: str) -> dict:
-    """Return everything of a finished training that must be equal, by name."""
-    state = read_checkpoint(work_dir / checkpoint)
-    hub = state['message_hub']['log_scalars']
-    curves = (work_dir / 'curves.csv').read_text()
-    return {**{name: state.get(name) for name in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers')},
-            'random': state['exact_resume'],
-            'history': {name: buffer.data for name, buffer in hub.items() if name.split('/')[-1] not in MEASURED},
-            'scalars': scalars(work_dir), 'curves': curves,
-            'best': sorted(path.name for path in work_dir.glob('best_*'))}
-
-
-def differences(one, other, place='') -> list[str]:
-    """Return the places at which two nested values are not equal bit for bit."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = dict.fromkeys([*one, *other])
-        return [found for name in names
-                for found in (differences(one[name], other[name], f'{place}.{name}') if name in one and name in other
-                              else [f'{place}.{name}: only in one'])]
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and len(one) == len(other):
-        return [found for number, (a, b) in enumerate(zip(one, other, strict=True))
-                for found in differences(a, b, f'{place}.{number}')]
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return [] if one.dtype == other.dtype and torch.equal(one, other) else [place]
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return [] if np.array_equal(one, other, equal_nan=True) else [place]
-    return [] if one == other or (one != one and other != other) else [f'{place}: {str(one)[:60]} {str(other)[:60]}']
 
 
 DETECTION = '''

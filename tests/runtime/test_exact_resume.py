@@ -1,11 +1,17 @@
 """An interrupted training gives the same results as one that was not, bit for bit."""
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from exact import differences, outcome, train, write_classifier, write_detection, write_segmentation
+from exact import command, train, write_classifier, write_detection, write_segmentation
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import DefaultSampler
 from mmengine.registry import TRANSFORMS
@@ -17,6 +23,10 @@ from mmkcla.errors import UserError
 from mmkcla.runtime.exact.random_state import random_state, set_random_state
 from mmkcla.runtime.exact.samples import Draw, NumberedBatches, load_draws, number_samples
 from mmkcla.runtime.exact.state import changes, rank_state, restore_rank, restore_run, run_state
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / 'tools' / 'dev'))
+from crash_test import crash, differences, outcome  # noqa: E402
 
 WORKERS = ['train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True']
 NONE = ['train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False']
@@ -190,3 +200,55 @@ def test_endless_passes():
     batches.start(0, skip=7, endless=True)
     iterator = iter(batches)
     assert [next(iterator) for _ in range(3)] == expected[7:]
+
+
+def test_killed_process(uninterrupted, tmp_path, monkeypatch):
+    """After SIGKILL the worker processes end, and the next run starts at once, with the same results."""
+    config, expected = uninterrupted('classification')
+    work_dir = tmp_path / 'out'
+    process = subprocess.Popen([sys.executable, '-m', 'mmkcla', *command(config, work_dir, WORKERS)],
+                               env=os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not (work_dir / 'iter_3.pth').exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        workers = children(process.pid)
+        assert len(workers) >= 2
+    finally:
+        process.kill()
+        process.wait()
+    if sys.platform.startswith('linux'):
+        end = time.monotonic() + 2  # torch's own check takes five seconds
+        while any(map(alive, workers)) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not any(map(alive, workers))
+    assert process.returncode == -signal.SIGKILL
+    train(monkeypatch, config, work_dir, resumed_only=True)
+    assert differences(expected, outcome(work_dir, 'iter_15.pth')) == []
+
+
+def children(parent):
+    found = []
+    for path in Path('/proc').glob('[0-9]*/stat'):
+        try:
+            fields = path.read_text().rpartition(')')[2].split()
+        except OSError:  # ended in the meantime
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(path.parent.name))
+    return found
+
+
+def alive(process):
+    try:
+        return Path(f'/proc/{process}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_crashes(tmp_path):
+    report = crash('classification', tmp_path / 'crash', 3, random.Random(0))
+    assert sum(report.kills.values()) == 3 and report.resumes == 3
+    assert report.refused == [] and report.differences == []
