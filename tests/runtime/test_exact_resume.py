@@ -1,4 +1,5 @@
 """An interrupted training gives the same results as one that was not, bit for bit."""
+import contextlib
 import os
 import random
 import signal
@@ -11,10 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from exact import command, train, write_classifier, write_detection, write_segmentation
+from exact import Stopped, command, stop_after, train, write_classifier, write_detection, write_segmentation
 from mmcv.transforms import BaseTransform
+from mmengine.config import Config
 from mmengine.dataset import DefaultSampler
 from mmengine.registry import TRANSFORMS
+from mmengine.runner import Runner
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from mmkcla.checkpoint import read_checkpoint
@@ -252,3 +255,47 @@ def test_crashes(tmp_path):
     report = crash('classification', tmp_path / 'crash', 3, random.Random(0))
     assert sum(report.kills.values()) == 3 and report.resumes == 3
     assert report.refused == [] and report.differences == []
+
+
+@pytest.mark.slow
+def test_two_killed_processes(uninterrupted, tmp_path):
+    """Random numbers and accumulated gradients of every rank are restored."""
+    config, _ = uninterrupted('classification')
+    launch = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node=2', '--master-port=0', '--standalone',
+              '-m', 'mmkcla']
+    options = dict(env=os.environ | {'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}, start_new_session=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start(name, resumed=False):
+        arguments = command(config, tmp_path / name, ACCUMULATED, resumed)
+        return subprocess.Popen([*launch, *arguments[:2], '--launcher', 'pytorch', *arguments[2:]], **options)
+
+    assert start('whole').wait() == 0
+    process = start('killed')
+    while not (tmp_path / 'killed' / 'iter_2.pth').exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert start('killed', resumed=True).wait() == 0
+    expected = outcome(tmp_path / 'whole', 'iter_9.pth')
+    assert len(expected['random']['ranks']) == 2
+    assert differences(expected, outcome(tmp_path / 'killed', 'iter_9.pth')) == []
+    one, other = (rank['gradients'] for rank in outcome(tmp_path / 'whole', 'iter_2.pth')['random']['ranks'])
+    assert one.keys() == other.keys() and len(differences(one, other)) > len(one) // 2
+
+
+def test_stock_runner(uninterrupted, tmp_path, monkeypatch):
+    """The loop in a runner of mmengine itself."""
+    config = Config.fromfile(uninterrupted('classification')[0])
+    config.train_cfg = dict(type='mmkcla.ExactEpochLoop', max_epochs=2)
+    config.val_dataloader = config.val_cfg = config.val_evaluator = None
+    config.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1, by_epoch=False)
+    states = []
+    for name, stops in (('whole', [None]), ('resumed', [7, None])):
+        for number, stop in enumerate(stops):
+            config.update(work_dir=str(tmp_path / name), resume=number > 0, load_from=None)
+            with stop_after(monkeypatch, stop), contextlib.suppress(Stopped):
+                Runner.from_cfg(config).train()
+        states.append(torch.load(tmp_path / name / 'iter_10.pth', weights_only=False)['state_dict'])
+    assert differences(*states) == []
