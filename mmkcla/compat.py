@@ -24,6 +24,21 @@ DISTRIBUTIONS = {
     'mmseg': 'onedl-mmsegmentation',
     'mmpretrain': 'onedl-mmpretrain',
 }
+# the same import names in the original line; the first is the one to install
+ORIGINAL_DISTRIBUTIONS = {
+    'mmengine': ('mmengine', 'mmengine-lite'),
+    'mmcv': ('mmcv', 'mmcv-lite', 'mmcv-full'),
+    'mmdet': ('mmdet',),
+    'mmseg': ('mmsegmentation',),
+    'mmpretrain': ('mmpretrain',),
+}
+# other names of these packages: of the project, of a distribution, of a predecessor
+ALIASES = {
+    'mmdetection': 'mmdet', 'mmsegmentation': 'mmseg', 'mmcls': 'mmpretrain',
+    'mmclassification': 'mmpretrain', 'mmcv_full': 'mmcv', 'mmcv_lite': 'mmcv',
+    'onedl_mmdetection': 'mmdet', 'onedl_mmsegmentation': 'mmseg', 'onedl_mmpretrain': 'mmpretrain',
+    'onedl_mmcv': 'mmcv', 'onedl_mmengine': 'mmengine', 'mmengine_lite': 'mmengine',
+}
 
 
 # module: {public name: its new module}
@@ -47,20 +62,21 @@ def moved(module: str, name: str) -> Any:
 
 def version_notes(modules: dict[str, ModuleType]) -> list[str]:
     """Return one line for each of ``modules`` (import name: module) with a version outside of the tested range."""
-    notes = []
-    for name, module in modules.items():
-        if name not in TESTED:
-            continue
-        version = str(getattr(module, '__version__', ''))
-        first, last = TESTED[name]
-        number = _numbers(version)
-        if not number:
-            continue
-        if number < _numbers(first):
-            notes.append(f'{name} {version} is older than {first}, the oldest supported version; it may not work')
-        elif number[:2] > _numbers(last):
-            notes.append(f'{name} {version} is newer than the newest tested version ({last})')
-    return notes
+    notes = (version_note(name, str(getattr(module, '__version__', ''))) for name, module in modules.items())
+    return [line for line in notes if line]
+
+
+def version_note(name: str, version: str) -> str:
+    """Return a line if ``version`` of the package ``name`` is outside of the tested range, else an empty string."""
+    number = _numbers(version)
+    if name not in TESTED or not number:
+        return ''
+    first, last = TESTED[name]
+    if number < _numbers(first):
+        return f'{name} {version} is older than {first}, the oldest supported version; it may not work'
+    if number[:2] > _numbers(last):
+        return f'{name} {version} is newer than the newest tested version ({last})'
+    return ''
 
 
 def loaded_versions(*names: str) -> dict[str, ModuleType]:

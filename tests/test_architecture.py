@@ -16,7 +16,7 @@ LEVELS = {
     'checkpoint': 3, 'convert': 3,  # public import paths of weights
     'runtime': 4,
     'analysis': 5, 'stereo': 5,
-    'plan': 6,
+    'plan': 6, 'doctor': 6,
     'cli': 7,
 }
 DOORS = {'mmkcla', 'mmkcla.__main__'}  # the package itself imports everything, when it is used

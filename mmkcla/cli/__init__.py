@@ -5,11 +5,16 @@ Heavy packages are imported only when a sub-command runs, so ``--help`` is fast.
 import argparse
 import importlib
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
+from ..errors import UserError
+from ..utils.text import one_line
 from ..version import __version__
 from .errors import guarded
 
-COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'data', 'demo')
+COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'data', 'demo',
+            'doctor')
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -18,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--version', action='version', version=f'mmkcla {__version__}')
     commands = parser.add_subparsers(dest='command', required=True, metavar='command')
     for name in COMMANDS:
-        module = importlib.import_module(f'.{name}', __package__)
+        module = _load(name)
         command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(command)
@@ -28,6 +33,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _load(name: str) -> Any:
+    """The module of a command; without the packages that it imports at its top, a command that says so."""
+    try:
+        return importlib.import_module(f'.{name}', __package__)
+    except ImportError as error:
+        reason = one_line(error)
+        return SimpleNamespace(SUMMARY=f'not available: {reason}', run=lambda _: _unavailable(name, reason),
+                               add_arguments=lambda parser: parser.add_argument('rest', nargs='*'))
+
+
+def _unavailable(name: str, reason: str) -> int:
+    raise UserError(f'mmkcla {name} cannot start: {reason}; run mmkcla doctor')
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``mmkcla`` with ``argv`` (default: the arguments of the process).
 
@@ -35,5 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 on success, 1 if part of the work failed, 2 for an error that the user can fix (one line on
         stderr). Internal errors are raised.
     """
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown and not hasattr(args, 'rest'):  # the options of an unavailable command are unknown
+        parser.error(f'unrecognized arguments: {" ".join(unknown)}')
     return guarded(args.run, args, args.traceback)

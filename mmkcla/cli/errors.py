@@ -1,8 +1,5 @@
 """Turn exceptions that the user can fix into one-line error messages."""
-import contextlib
 import errno
-import importlib
-import importlib.util
 import itertools
 import os
 import pickle
@@ -10,8 +7,7 @@ import re
 import sys
 import traceback
 import urllib.error
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import UserError
@@ -70,9 +66,12 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, UnicodeDecodeError) and (file := _read_by_mmengine(error)):
         return f'{file} is not a text file ({error.reason} at byte {error.start})'
     if isinstance(error, KeyError) and (missing := _NOT_REGISTERED.match(str(next(iter(error.args), '')))):
+        from ..runtime.unregistered import explain_unregistered
         return explain_unregistered(*missing.groups())
     if isinstance(error, urllib.error.URLError):
         return _explain_download(error)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith('mmkcla'):
+        return f'the package {error.name.split(".")[0]!r} is not installed; run mmkcla doctor'
     if isinstance(error, _FIXABLE_OS) or isinstance(error, OSError) and error.errno in _FIXABLE_ERRNO:
         return _explain_os(error)
     if isinstance(error, TypeError) and 'unexpected keyword argument' in text and _raised_by_a_config(error):
@@ -88,47 +87,6 @@ def explain(error: BaseException) -> str | None:
         return ('a data-loader worker was killed, usually because memory or shared memory (/dev/shm) ran out: '
                 'reduce num_workers of the dataloaders')
     return None
-
-
-def explain_unregistered(name: str, scope: str | None, kind: str) -> str:
-    """Explain a ``type`` that is in no registry: from another package, from one that is not installed, or a typo.
-
-    Args:
-        name: the ``type`` in the config, optionally with a scope (``mmseg.UNet``).
-        scope: scope of the registry, as reported by mmengine.
-        kind: name of the registry, e.g. ``model``.
-    """
-    line = f"type='{name}' is not in the {kind} registry"
-    prefix, _, bare = name.rpartition('.')
-    package = prefix.split('.')[0]
-    if package and importlib.util.find_spec(package) is None:
-        return f'{line}: the package {package!r} is not installed'
-    with contextlib.suppress(Exception):  # our modules may not be registered yet
-        importlib.import_module('mmkcla.registry').MODELS.import_from_location()
-    known = dict(_registered(kind))
-    homes = sorted({home for home, names in known.items() if bare in names and home not in (package, scope)})
-    if homes:
-        written = [bare if home == 'mmengine' else f'{home}.{bare}' for home in homes]  # every scope sees mmengine's
-        return f'{line} of scope {package or scope!r}: write ' + ' or '.join(f"type='{name}'" for name in written)
-    qualified = {f'{home}.{bare_name}': bare_name for home, names in known.items() for bare_name in names}
-    near = get_close_matches(bare, sorted(set(qualified.values())), n=3, cutoff=0.6)
-    if near:
-        shown = [next(full for full, short in qualified.items() if short == close) for close in near]
-        return f'{line}: did you mean ' + ' or '.join(shown) + '?'
-    return (f'{line}, and no similar name is: if it is defined in your own module, import that module in the config '
-            "(custom_imports = dict(imports=['your.module']))")
-
-
-def _registered(kind: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (scope, names) for each registry of that kind: the root and all its descendants."""
-    import mmengine.registry as registries
-    roots = [registry for registry in vars(registries).values()
-             if isinstance(registry, registries.Registry) and registry.name == kind]
-    pending = roots[:1]
-    while pending:
-        registry = pending.pop()
-        yield registry.scope, list(registry.module_dict)
-        pending += registry.children.values()
 
 
 def _explain_worker(kind: str, text: str) -> str | None:

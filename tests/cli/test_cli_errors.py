@@ -15,13 +15,14 @@ from tiny import KCLA, error_of, write_coco, write_detector
 from torch._utils import ExceptionWrapper
 
 from mmkcla.cli import main
-from mmkcla.cli.errors import explain, explain_unregistered, guarded
+from mmkcla.cli.errors import explain, guarded
 from mmkcla.compat import loaded_versions, version_notes
 from mmkcla.errors import UserError
 from mmkcla.paths import find_config
 from mmkcla.runtime.config import load_config
 from mmkcla.runtime.hosts import import_hosts
 from mmkcla.runtime.options import parse_option
+from mmkcla.runtime.unregistered import explain_unregistered
 
 REPO = Path(__file__).parents[2]
 
