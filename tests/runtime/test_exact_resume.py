@@ -14,8 +14,10 @@ import pytest
 import torch
 from exact import Stopped, command, stop_after, train, write_classifier, write_detection, write_segmentation
 from mmcv.transforms import BaseTransform
+from mmdet.models.data_preprocessors import BatchSyncRandomResize
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler
+from mmengine.hooks import EarlyStoppingHook
 from mmengine.registry import TRANSFORMS
 from mmengine.runner import Runner
 from torch.utils.data import BatchSampler, DataLoader, Dataset
@@ -26,6 +28,8 @@ from mmkcla.errors import UserError
 from mmkcla.runtime.exact.random_state import random_state, set_random_state
 from mmkcla.runtime.exact.samples import Draw, NumberedBatches, load_draws, number_samples
 from mmkcla.runtime.exact.state import changes, rank_state, restore_rank, restore_run, run_state
+from mmkcla.runtime.hooks import ExactResumeHook
+from mmkcla.weights.plain_values import plain
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools' / 'dev'))
@@ -146,6 +150,35 @@ def test_damaged_entry(damage):
         changes(runner, state, 'x.pth')
         restore_run(runner, state, 'x.pth')
         restore_rank(runner, state, 'x.pth')
+
+
+def test_run_state():
+    """Data order, early stopping, and the size of multi-scale training."""
+    def runner(seed):
+        loader = DataLoader(range(5), sampler=DefaultSampler(range(5), seed=seed))
+        return SimpleNamespace(train_loop=SimpleNamespace(dataloader=loader), hooks=[EarlyStoppingHook('x', 'greater')],
+                               model=torch.nn.ModuleList([BatchSyncRandomResize((8, 16), interval=2)]),
+                               optim_wrapper=SimpleNamespace())
+
+    one, other = runner(1), runner(2)
+    one.model[0]._input_size, one.hooks[0].best_score, one.hooks[0].wait_count = (64, 96), 0.25, 3
+    assert restore_run(other, plain(run_state(one, [rank_state(one)], 40)), 'x.pth') == 40
+    assert other.train_loop.dataloader.sampler.seed == 1
+    assert other.model[0]._input_size == (64, 96)
+    assert (other.hooks[0].best_score, other.hooks[0].wait_count) == (0.25, 3)
+
+
+@pytest.mark.parametrize(('validated', 'pending'), [(40, False), (30, True)])
+def test_validation_before_the_checkpoint(validated, pending):
+    """A checkpoint that was written after the validation does not repeat it."""
+    loader = DataLoader(range(5), sampler=DefaultSampler(range(5), seed=1))
+    runner = SimpleNamespace(train_loop=SimpleNamespace(dataloader=loader, exact=1), hooks=[], iter=40, _resume=True,
+                             model=torch.nn.Linear(2, 2), optim_wrapper=SimpleNamespace(), _load_from='x.pth')
+    hook = ExactResumeHook()
+    assert not hook.validation_pending(runner)
+    hook.after_load_checkpoint(runner, {'exact_resume': run_state(runner, [rank_state(runner)], validated)})
+    hook.before_train(runner)
+    assert hook.validation_pending(runner) is pending
 
 
 def test_plain_values(tmp_path):

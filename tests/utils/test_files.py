@@ -293,6 +293,25 @@ def test_one_training_a_folder(tmp_path, monkeypatch) -> None:
             pass
 
 
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='forks, and reads /proc')
+def test_a_forked_worker_does_not_hold_the_lock(tmp_path) -> None:
+    """A worker that outlives a killed training must not keep its folder locked."""
+    code = ('import os, sys, time; from mmkcla.utils.files import training_lock\n'
+            'with training_lock(sys.argv[1]):\n'
+            '    worker = os.fork()\n'
+            '    if not worker: time.sleep(60)\n'
+            '    print(worker, flush=True); sys.stdin.read()')
+    with python(code, tmp_path) as other:
+        worker = int(other.stdout.readline())
+        try:
+            other.kill()
+            other.wait()
+            with training_lock(tmp_path):
+                assert Path(f'/proc/{worker}').exists()
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
 def test_exclusive_across_processes(tmp_path) -> None:
     lock = tmp_path / 'lock'
     code = ('import pathlib, sys; from mmkcla.utils.files import exclusive\n'

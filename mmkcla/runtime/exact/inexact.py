@@ -13,7 +13,7 @@ def reasons(runner: Any) -> list[str]:
     loop = runner.train_loop
     found = []
     if loop.exact is None:
-        found.append('the data set is a stream, whose order is not stored')
+        found.append('the order of the data set is not stored, since it is a stream or not a class')
     if getattr(loop, 'fast_forward_on_resume', False):
         found.append('train_cfg.fast_forward_on_resume starts the data from the beginning')
     for part in _parts(loop.dataloader.dataset, _DEPTH):

@@ -103,15 +103,19 @@ def number_samples(loader: DataLoader, seed: int) -> NumberedBatches | None:
     """Let ``loader`` seed each sample.
 
     Returns:
-        The new batch sampler of the loader; None for streams and loaders without batches, which stay as they are.
+        The new batch sampler of the loader; None for streams, loaders without batches and data sets without attributes,
+        which stay as they are.
     """
     if isinstance(loader.batch_sampler, NumberedBatches):
         return loader.batch_sampler
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
         return None
     batches = NumberedBatches(loader.batch_sampler, seed)
-    # torch loads a batch by __getitems__ if the data set has it: no class of a host has to be wrapped or changed
-    loader.dataset.__getitems__ = partial(load_draws, loader.dataset)
+    try:
+        # torch loads a batch by __getitems__ if the data set has it: no class of a host has to be wrapped or changed
+        loader.dataset.__getitems__ = partial(load_draws, loader.dataset)
+    except AttributeError:  # a list, or a class with slots
+        return None
     object.__setattr__(loader, 'batch_sampler', batches)  # DataLoader refuses a new batch sampler
     return batches
 
