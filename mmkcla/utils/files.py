@@ -213,6 +213,9 @@ def _short(value: Any) -> str:
     return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
 
 
+_WORKERS_END = 1.0  # seconds; workers of a killed training may hold its lock until they end
+
+
 @contextmanager
 def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
     """Lock ``work_dir`` for this training while the block runs. The lock is released if the process dies.
@@ -230,15 +233,15 @@ def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
     owner = work_dir / '.training'
     with exclusive(work_dir / '.training.lock', lambda: UserError(
             f'process {_owner(owner)} is training in {work_dir}; wait until it ends, stop it, or choose another '
-            '--work-dir')):
+            '--work-dir'), wait=_WORKERS_END):
         owner.write_text(f'{os.getpid()}\n', encoding='utf-8')
         yield
 
 
 @contextmanager
-def exclusive(lock: Path, busy: Callable[[], Exception]) -> Iterator[None]:
-    """Hold a lock file while the block runs. Raises ``busy()`` at once if another process holds it."""
-    held = FileLock(lock, timeout=0)
+def exclusive(lock: Path, busy: Callable[[], Exception], wait: float = 0) -> Iterator[None]:
+    """Hold a lock file while the block runs. Raises ``busy()`` if another process holds it for ``wait`` seconds."""
+    held = FileLock(lock, timeout=wait)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(held)
