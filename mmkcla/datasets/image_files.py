@@ -188,14 +188,27 @@ def depth_findings(images: Sequence[ImageFile], loader: dict | None) -> list[Fin
                                 "drops the low ones; use type='mmkcla.LoadImageFromFile' in all pipelines, for 12 bits "
                                 'with bits=12', True, len(deep), names))
     elif loader.get('bits') is None:
-        chosen = [deep[i] for i in np.unique(np.linspace(0, len(deep) - 1, _DEPTHS).round().astype(int)).tolist()]
-        highest = max(run_parallel(_highest, chosen, None, False))
-        if 255 < highest < 2 ** _FEW_BITS:
-            bits = next(bits for bits in (9, 10, 12, 14) if highest < 2 ** bits)
+        bits, highest = significant_bits(deep)
+        if bits is not None:
             findings.append(Finding(f'{plural(len(deep), "image")} of 16 bits with values up to {highest} only, so '
                                     f'that they would be dark; set bits={bits} in mmkcla.LoadImageFromFile of all '
                                     'pipelines (bits=16 if they are meant to be dark)', True, len(deep), names))
     return findings
+
+
+def significant_bits(deep: Sequence[Path]) -> tuple[int | None, int]:
+    """Bits that the values of images of 9 to 16 bits need, and their largest value, from up to 50 of them.
+
+    Returns:
+        9, 10, 12 or 14 bits, or None where the values use more (or no more than 8); the largest value.
+    """
+    if not deep:
+        return None, 0
+    chosen = [deep[i] for i in np.unique(np.linspace(0, len(deep) - 1, _DEPTHS).round().astype(int)).tolist()]
+    highest = max(run_parallel(_highest, chosen, None, False))
+    if not 255 < highest < 2 ** _FEW_BITS:
+        return None, highest
+    return next(bits for bits in (9, 10, 12, 14) if highest < 2 ** bits), highest
 
 
 def shape_findings(images: Sequence[ImageFile], pipeline: Any) -> list[Finding]:

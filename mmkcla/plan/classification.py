@@ -1,10 +1,12 @@
 """The plan for classification: a CIFAR ResNet for small images, a ResNet-18 or -50 for others."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..datasets.classification.class_folder import plain_name
 from ..datasets.image_files import ImageFile, copies_within, read_images
 from ..datasets.sheet import Sample, spread_out
 from ..errors import UserError
@@ -99,6 +101,10 @@ def _load(root: Path) -> tuple[list[str], list[Labelled]]:
                         f'classes{f" ({len(loose)} images lie in no class folder)" if loose else ""}')
     if loose:
         raise UserError(f'{root} has {len(loose)} images in no class folder: {listed(loose)}; move or delete them')
+    same = Counter(plain_name(folder.name) for folder in folders)
+    if alike := [repr(folder.name) for folder in folders if same[plain_name(folder.name)] > 1]:
+        raise UserError(f'{root}: class folders that differ only by case or spaces are different classes; merge or '
+                        f'rename them: {listed(alike)}')
     paths = {folder.name: find_images(folder) for folder in folders}
     if empty := [name for name, found in paths.items() if not found]:
         raise UserError(f'{root}: no images ({" ".join(IMAGE_SUFFIXES)}) in {listed(empty)}; delete these folders, or '
@@ -137,6 +143,9 @@ def _problems(root: Path, classes: Sequence[str], parts: dict[str, list[Labelled
     known = ' '.join(IMAGE_SUFFIXES)
     found.append(Problem(f'files of other types (skipped; known types: {known})',
                          [shown(path, root) for path in other_files(root)]))
+    nested = {item.file.path.parent for item in everything if item.file.path.parent.name != classes[item.label]}
+    found.append(Problem('sub-folders of class folders (their images count to the class of the first folder)',
+                         [shown(path, root) for path in sorted(nested)]))
     labels: dict[str, set[int]] = {}
     for item in everything:
         labels.setdefault(item.file.sha256, set()).add(item.label)

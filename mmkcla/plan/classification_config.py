@@ -6,7 +6,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..utils.text import plural
 from . import rules
-from .config_text import comment, header, names, setting, source
+from .config_text import comment, header, image_loader, names, setting, source
 from .detection_config import IMAGENET
 from .fingerprint import ClassificationFingerprint
 from .machine import Machine
@@ -114,6 +114,7 @@ def _data(found: ClassificationFingerprint, tiny: bool, flip: bool, machine: Mac
         train = f"    dict(type='RandomResizedCrop', scale=image_size),\n{mirror}"
         test = ("dict(type='ResizeEdge', scale=image_size * 8 // 7, edge='short'),\n"
                 "    dict(type='CenterCrop', crop_size=image_size)")
+    load = image_loader(found.images)
     metrics = "dict(type='Accuracy', topk=topk)"
     if found.imbalance >= _IMBALANCED:
         metrics += ", dict(type='SingleLabelMetric')"
@@ -122,11 +123,11 @@ def _data(found: ClassificationFingerprint, tiny: bool, flip: bool, machine: Mac
              'test_dataloader = val_dataloader')
     return f'''\
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
+    {load},
 {train}    dict(type='PackInputs')
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile'), {test}, dict(type='PackInputs')
+    {load}, {test}, dict(type='PackInputs')
 ]
 {setting('workers', rules.workers(machine))}
 loader = dict(batch_size=batch_size, num_workers=workers, persistent_workers=workers > 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..version import __version__
+from .fingerprint import ImageSummary
 from .rules import Setting
 
 _WIDTH = 120
@@ -22,6 +23,20 @@ def header(task: str, source: str, machine: str) -> str:
     """The first lines of a config."""
     return comment(f'{task.capitalize()} of {source}. Written by mmkcla plan {__version__} for {machine}; the rules '
                    'are in docs/plan.md. It is yours to edit.')
+
+
+def image_loader(images: ImageSummary, always: bool = False) -> str:
+    """Source of the step that loads an image: with the bits of images of more than 8 bits, which the hosts' loader
+    would leave nearly black.
+
+    Args:
+        images: statistics of the images.
+        always: use the loader of this package for images of 8 bits, too.
+    """
+    deep = any(int(bits) > 8 for bits in images.bits)
+    ours = ", _scope_='mmkcla'" if deep or always else ''
+    bits = f', bits={images.significant_bits}' if images.significant_bits else ''
+    return f"dict(type='LoadImageFromFile'{ours}{bits})"
 
 
 def comment(text: str) -> str:

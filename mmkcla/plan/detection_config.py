@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..utils.text import plural
 from . import rules
-from .config_text import comment, header, names, setting, source
+from .config_text import comment, header, image_loader, names, setting, source
 from .fingerprint import DetectionFingerprint
 from .machine import Machine
 from .rules import Setting
@@ -115,11 +115,13 @@ test_evaluator = {_evaluator('test', found)}'''
 # no test file: the result is of the images that the best checkpoint is chosen on; give a third file for a final one
 test_dataloader = val_dataloader
 test_evaluator = val_evaluator'''
+    load = image_loader(found.images)
+    first = f'train_pipeline[0] = {load}\n' if 'mmkcla' in load else ''
     return f'''\
 train_pipeline = _base_.train_pipeline  # load, resize, mirror left and right
-train_pipeline[2] = dict(type='RandomResize', scale=image_size, ratio_range=(0.8, {_LARGEST}), keep_ratio=True)
+{first}train_pipeline[2] = dict(type='RandomResize', scale=image_size, ratio_range=(0.8, {_LARGEST}), keep_ratio=True)
 test_pipeline = _base_.test_pipeline
-test_pipeline[1] = dict(type='Resize', scale=image_size, keep_ratio=True)
+{first.replace('train_', 'test_')}test_pipeline[1] = dict(type='Resize', scale=image_size, keep_ratio=True)
 {setting('workers', rules.workers(machine))}
 data = dict(data_root=data_root, metainfo=dict(classes=classes))
 train_dataloader = {_loader('train', prefixes)}

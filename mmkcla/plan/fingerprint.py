@@ -38,7 +38,7 @@ class Problem:
 @dataclass
 class ImageSummary:
     """Statistics of all images: size quantiles in pixels, counts by channels and by bits, pixel mean and standard
-    deviation (RGB, 0 to 255)."""
+    deviation (RGB, 0 to 255); the bits that the values of 16-bit images need, if these are fewer."""
 
     count: int
     width: dict[str, float]
@@ -49,6 +49,7 @@ class ImageSummary:
     bits: dict[str, int]
     mean: list[float]
     std: list[float]
+    significant_bits: int | None = None
 
 
 @dataclass
@@ -75,7 +76,8 @@ class Fingerprint:
         channels = ', '.join(f'{count} with {name}' for name, count in size.channels.items())
         return [('images', ', '.join(f'{count} {split}' for split, count in self.splits.items())),
                 ('size', f'{spread(size.width)} × {spread(size.height)} px'),
-                ('channels', f'{channels}; {"/".join(size.bits)} bits'),
+                ('channels', f'{channels}; {"/".join(size.bits)} bits'
+                 + (f', of which {size.significant_bits} are used' if size.significant_bits else '')),
                 *self.label_rows()]
 
     def label_rows(self) -> list[tuple[str, str]]:

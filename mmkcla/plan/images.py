@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..datasets.image_files import ImageFile
+from ..datasets.image_files import ImageFile, significant_bits
+from ..datasets.transforms.loading import LoadImageFromFile
 from ..utils.images import IMAGE_SUFFIXES, as_loaded
 from .fingerprint import ImageSummary, Problem, quantiles
 
@@ -32,28 +33,39 @@ def other_files(folder: Path) -> list[Path]:
 def summarise(images: Sequence[ImageFile]) -> ImageSummary:
     """Sizes, formats, and mean and standard deviation of the pixels as a network gets them (RGB, 0 to 255)."""
     readable = [image for image in images if image.problem is None]
-    mean, std = pixel_statistics(readable)
+    bits, _ = significant_bits([image.path for image in readable if 8 < image.bits <= 16])
+    mean, std = pixel_statistics(readable, bits)
     return ImageSummary(
         count=len(images), width=quantiles([image.width for image in readable]),
         height=quantiles([image.height for image in readable]),
         longer=quantiles([max(image.width, image.height) for image in readable]),
         shorter=quantiles([min(image.width, image.height) for image in readable]),
         channels=_counted(image.channels for image in readable), bits=_counted(image.bits for image in readable),
-        mean=mean, std=std)
+        mean=mean, std=std, significant_bits=bits)
 
 
 def _counted(values: Iterable[int]) -> dict[str, int]:
     return {str(value): count for value, count in sorted(Counter(values).items())}
 
 
-def pixel_statistics(images: Sequence[ImageFile]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of red, green and blue over at most 200 images, spread evenly over the list."""
+def pixel_statistics(images: Sequence[ImageFile], bits: int | None = None) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of red, green and blue over at most 200 images, spread evenly over the list.
+
+    Args:
+        images: readable ones.
+        bits: of ``mmkcla.LoadImageFromFile``, for images of 16 bits.
+    """
     if not images:
         return [0.] * 3, [1.] * 3
     chosen = [images[i] for i in sorted({round(i) for i in np.linspace(0, len(images) - 1, _STATISTICS)})]
     sums, squares, pixels = np.zeros(3), np.zeros(3), 0
+    loader = LoadImageFromFile(bits=bits)
     for image in chosen:
-        values = np.asarray(as_loaded(image.path)).reshape(-1, 3).astype(np.float64)
+        if 8 < image.bits <= 16:
+            pixels_of = loader.decode(image.path.read_bytes())
+            values = (np.zeros((0, 3)) if pixels_of is None else pixels_of[..., ::-1].reshape(-1, 3).astype(np.float64))
+        else:
+            values = np.asarray(as_loaded(image.path)).reshape(-1, 3).astype(np.float64)
         sums, squares, pixels = sums + values.sum(0), squares + (values ** 2).sum(0), pixels + len(values)
     mean = sums / pixels
     std = np.sqrt(np.maximum(squares / pixels - mean ** 2, 1.))
@@ -73,8 +85,11 @@ def file_problems(images: Sequence[ImageFile], root: Path) -> list[Problem]:
                          names(image for image in readable if image.channels > 4), fatal=True))
     found.append(Problem('images with an alpha channel (it is left out) or in CMYK',
                          names(image for image in readable if image.channels in (2, 4))))
-    found.append(Problem('images of more than 8 bits a channel (scaled to 8 bits: 65535 becomes 255)',
-                         names(image for image in readable if image.bits > 8)))
+    deep = [image for image in readable if image.bits > 8]
+    bits, _ = significant_bits([image.path for image in deep if image.bits <= 16])
+    largest = 2 ** (bits or 16) - 1
+    found.append(Problem(f'images of more than 8 bits a channel (scaled to 8 bits: {largest} becomes 255)',
+                         names(deep)))
     return [problem for problem in found if problem.places]
 
 

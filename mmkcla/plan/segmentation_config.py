@@ -6,7 +6,7 @@ from ..errors import UserError
 from ..paths import configs_root
 from ..utils.text import plural
 from . import rules
-from .config_text import comment, header, names, setting
+from .config_text import comment, header, image_loader, names, setting
 from .detection_config import IMAGENET
 from .fingerprint import SegmentationFingerprint
 from .machine import Machine
@@ -36,23 +36,24 @@ def config_text(found: SegmentationFingerprint, source: str, suffix: str, machin
     binary = len(found.classes) == 2 and not found.ignored
     parts = [
         header('segmentation', f'{plural(sum(found.splits.values()), "image")} in {source}', str(machine)),
-        comment("mmkcla's configs where they are installed here; elsewhere plan again, or change this path"),
         _bases(unet, binary), '', "data_root = '{{ fileDirname }}/data'  # prepared images and masks beside this file",
         comment('in the order of the labels; the decode head counts them'), names('classes', found.classes),
         setting('image_size', side), setting('batch_size', batch), setting('lr', lr), setting('max_epochs', length), '',
         comment(f'{network.value} network: {network.reason}. {start.reason}'),
-        _model(found, binary, base, start.value), '', _pipelines(binary), setting('workers', rules.workers(machine)),
-        _data(found, binary, suffix), '', _schedule(found, binary, length.value, batch.value)]
+        _model(found, binary, base, start.value), '', _pipelines(found, binary),
+        setting('workers', rules.workers(machine)), _data(found, binary, suffix), '',
+        _schedule(found, binary, length.value, batch.value)]
     return '\n'.join(parts) + '\n'
 
 
 def _bases(unet: str, binary: bool) -> str:
-    root = configs_root()
-    if root is None:
+    if configs_root() is None:
         raise UserError("mmkcla's configs are not installed: reinstall the package, or work in its checkout")
-    files = [f'models/{unet}.py', *(['datasets/binary_seg_256x256.py'] if binary else []), 'schedules/adamw_300e.py',
-             'seg_runtime.py']
-    return '\n'.join(['_base_ = [', *(f'    {str(root / "_base_" / file)!r},' for file in files), ']'])
+    files = [f'models/{unet}', *(['datasets/binary_seg_256x256'] if binary else []), 'schedules/adamw_300e',
+             'seg_runtime']
+    return '\n'.join([comment("of the installed mmkcla, wherever this file is"),
+                      '_base_ = [__import__(\'mmkcla\').config_file(f\'_base_/{name}.py\') for name in (',
+                      f'    {", ".join(repr(file) for file in files)})]'])
 
 
 def _start(base: bool, pretrained: bool | None) -> Setting:
@@ -82,25 +83,27 @@ model = dict(
     backbone=dict(layer_attention={attention}{weights}))'''
 
 
-def _pipelines(binary: bool) -> str:
+def _pipelines(found: SegmentationFingerprint, binary: bool) -> str:
+    load = image_loader(found.images, always=True)
     if binary:
-        return '''\
+        first = {name: f'{name}_pipeline[0] = {load}\n' if 'bits' in load else '' for name in ('train', 'test', 'tta')}
+        return f'''\
 resize = dict(type='Resize', scale=image_size, keep_ratio=False)
 train_pipeline = _base_.train_pipeline  # load, resize, mirror both ways, rotate: leave out what your images never show
-train_pipeline[2] = resize
+{first['train']}train_pipeline[2] = resize
 test_pipeline = _base_.test_pipeline
-test_pipeline[1] = resize
+{first['test']}test_pipeline[1] = resize
 tta_pipeline = _base_.tta_pipeline
-tta_pipeline[1]['transforms'][0] = [resize]'''
-    return '''\
+{first['tta']}tta_pipeline[1]['transforms'][0] = [resize]'''
+    return f'''\
 resize = dict(type='Resize', scale=image_size, keep_ratio=False)
 train_pipeline = [
-    dict(type='LoadImageFromFile', _scope_='mmkcla'), dict(type='LoadAnnotations'), resize,
+    {load}, dict(type='LoadAnnotations'), resize,
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),  # leave it out where left and right differ
     dict(type='PackSegInputs')
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile', _scope_='mmkcla'), resize, dict(type='LoadAnnotations'), dict(type='PackSegInputs')
+    {load}, resize, dict(type='LoadAnnotations'), dict(type='PackSegInputs')
 ]'''
 
 

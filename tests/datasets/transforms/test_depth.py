@@ -11,7 +11,7 @@ from PIL import Image
 from seg_folders import SHAPE, seg_config, write_pairs
 
 from mmkcla.datasets.check import check_config
-from mmkcla.datasets.transforms import LoadImageFromFile
+from mmkcla.datasets.transforms import LoadImageFromFile, LoadImageFromNDArray
 from mmkcla.errors import UserError
 from mmkcla.runtime.inference.base import Predictor
 from mmkcla.utils.images import bit_depth, to_8_bits
@@ -125,6 +125,20 @@ def test_backends_agree_on_16_bits(tmp_path, backend):
     path = str(tmp_path / 'a.png')
     cv2.imwrite(path, GREY)
     assert np.array_equal(LoadImageFromFile(imdecode_backend=backend)(dict(img_path=path))['img'], bgr(GREY))
+
+
+@pytest.mark.parametrize('kind', ['mmdet.InferencerLoader', 'mmdet.LoadImageFromNDArray'])
+def test_mmdet_loaders_know_no_bits(kind):
+    """What docs/host-clients.md says of them, and its remedy."""
+    import mmdet.datasets.transforms  # noqa: F401
+    from mmengine.registry import TRANSFORMS, DefaultScope
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'bits'"):
+            TRANSFORMS.build(dict(type=kind, _scope_='mmkcla', bits=12))
+        loader = TRANSFORMS.build(dict(type=kind, _scope_='mmkcla'))
+    deep = np.full((2, 3, 3), 4095, np.uint16)
+    assert (loader(dict(img=to_8_bits(deep, 2**12 - 1)))['img'] == 255).all()
+    assert (LoadImageFromNDArray(bits=12)(dict(img=deep))['img'] == 255).all()
 
 
 @pytest.mark.parametrize('orientation', range(1, 9))
