@@ -15,6 +15,7 @@ Report on data: what they contain, and every fault with its number and first pla
 
   a config (.py)        all its data sets, as the run uses them
   a COCO file (.json)   annotations, and images beside the file
+  a folder of these     <folder>/annotations/*.json, <folder>/*.json or <folder>/<split>/_annotations.coco.json
   an image or mask      format, size, orientation, and values or colours with their shares
   a class folder        <class>/<image> or <split>/<class>/<image>
   a mask folder         a segmentation data set written by "mmkcla data", or any in the same layout:
@@ -75,11 +76,11 @@ def _reports(args: argparse.Namespace) -> 'list[Report] | None':
         from ..datasets.palettes import fit_palettes
         fit_palettes(config)
         return config_reports(config)
-    from ..datasets.verify import path_report
-    report = path_report(what)
-    if report is None and what.is_file():
+    from ..datasets.verify import path_reports
+    reports = path_reports(what)
+    if reports is None and what.is_file():
         raise UserError(f'{what} is neither a config (.py), a COCO file (.json) nor an image')
-    return None if report is None else [report]
+    return reports
 
 
 def _write(args: argparse.Namespace, reports: 'list[Report]') -> None:

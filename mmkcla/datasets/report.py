@@ -4,8 +4,8 @@
 
 * ``DATA_REPORTS``, by class name of the data set, as ``DATA_CHECKS``: ``report(dataset, config) -> Report | None``,
   with a :class:`mmkcla.datasets.check.Dataset` and the whole config. None: nothing to report on (a remote file).
-* ``PATH_REPORTS``, by any name: ``report(path) -> Report | None`` for a file or folder given without a config. None:
-  the path is of another kind. The first report wins.
+* ``PATH_REPORTS``, by any name: ``report(path) -> Report | list[Report] | None`` for a file or folder given without a
+  config. None: the path is of another kind. The first report wins.
 """
 from __future__ import annotations
 

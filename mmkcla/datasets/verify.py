@@ -68,13 +68,13 @@ def _refusal(check: Callable[[], None], quiet: bool = True) -> Fault | None:
     return None
 
 
-def path_report(path: Path) -> Report | None:
-    """The report on a file or folder; None if no kind of data set is recognised."""
+def path_reports(path: Path) -> list[Report] | None:
+    """The reports on a file or folder; None if no kind of data set is recognised."""
     PATH_REPORTS.import_from_location()
     for write in PATH_REPORTS.module_dict.values():
-        report = write(path)
-        if report is not None:
-            return report
+        found = write(path)
+        if found is not None:
+            return found if isinstance(found, list) else [found]
     return None
 
 

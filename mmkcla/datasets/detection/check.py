@@ -13,7 +13,7 @@ from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
 from ..pipelines import steps_of
 from ..report import DROPPED, MENDED, NOTE, REFUSED, Fault
 from .coco.cache import cached_table
-from .coco.faults import Use, find_faults, images_of, used
+from .coco.faults import NO_OBJECTS, Use, find_faults, images_of, used
 from .coco.report import absent_images, image_faults
 from .coco.table import Table
 from .compare import order_problem
@@ -44,7 +44,7 @@ def check_coco(dataset: Dataset, model: dict) -> None:
         _check_categories(dataset, classes, table.classes, annotations)
         check_heads(model, len(classes), f'{where} has {class_count(classes)}')
     if dataset.annotated:
-        _refuse(annotations, faults)
+        _refuse(annotations, [fault for fault in faults if fault.kind != NO_OBJECTS])
     if dataset.trained_on and classes:
         _check_any_object(classes, table, use, annotations)
     pipeline = dataset.config.get('pipeline') or ()

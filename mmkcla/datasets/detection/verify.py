@@ -1,11 +1,13 @@
 """Reports on COCO files for ``mmkcla data verify``."""
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
 from ...registry import DATA_REPORTS, PATH_REPORTS
+from ...utils.text import listed, note
 from ..check import Dataset, classes_of
 from ..findings import PLACES
 from ..report import REFUSED, Fault, Report
@@ -47,6 +49,34 @@ def report_file(path: Path) -> Report | None:
     if folder is not None:
         report.counts['image folder'] = str(folder)
     return report
+
+
+@PATH_REPORTS.register_module('coco folder')
+def report_files(path: Path) -> list[Report] | None:
+    """Reports on the COCO files of a folder: in it, in ``annotations``, or as ``<split>/_annotations.coco.json``.
+
+    None if there are none.
+    """
+    if not path.is_dir():
+        return None
+    reports, others = [], []
+    places = ('*.json', 'annotations/*.json', '*/_annotations.coco.json')
+    for file in sorted({file for place in places for file in path.glob(place)}):
+        if 'panoptic' in file.name or not looks_like_coco(file):
+            others.append(file.name)
+        else:
+            reports.append(report_file(file))
+    if reports and others:
+        note(f'{path}: not checked, since they are no COCO files of objects: {listed(others)}')
+    return reports or None
+
+
+def looks_like_coco(path: Path) -> bool:
+    """Whether a file has the keys of a COCO file, even if it is damaged. Captions, for example, have no categories."""
+    if not path.stat().st_size:
+        return False
+    with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(b'"images"') >= 0 and data.find(b'"categories"') >= 0
 
 
 def find_folder(names: list[str], path: Path) -> Path | None:

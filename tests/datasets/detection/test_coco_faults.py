@@ -117,6 +117,10 @@ def test_missing_keys_are_refused(root, part, key):
     (first('annotations', bbox=[-50, 5, 20, 20]), 'boxes outside their image', 'dropped'),
     (first('annotations', bbox=[5, 5, 0, 20]), 'boxes of less than a pixel', 'dropped'),
     (first('annotations', bbox=[5, 5, -10, 20]), 'boxes of less than a pixel', 'dropped'),
+    (lambda content: content['annotations'].append({**content['annotations'][0], 'id': 99}),
+     'objects with the image, class and box of an earlier one', 'note'),
+    (lambda content: content['annotations'].clear(), 'images, none of which has an object', 'refused'),
+    (lambda content: content['images'].clear(), "entries of 'images'", 'refused'),
     (first('annotations', ignore=1), "with 'ignore' set", 'dropped'),
     (first('annotations', id=0), 'with the id 0', 'mended'),
     (first('annotations', id=-3), 'with a negative id', 'mended'),
@@ -376,3 +380,19 @@ def test_images_outside_the_indices_may_be_absent(root):
     check_config(coco_config(root, indices=5))
     with pytest.raises(UserError, match='images that are not in'):
         check_config(coco_config(root))
+
+
+@pytest.mark.parametrize('values', [dict(area=0), dict(bbox=[0.1, 0.2, 0.3, 0.4]), dict(bbox=[300, 300, 9, 9])])
+@pytest.mark.parametrize(('kept', 'expected'), [(0, 'all'), (1, 'nearly all'), (8, None)])
+def test_a_class_of_which_most_is_left_out(root, values, kept, expected):
+    def edit(content):
+        green = [{**content['annotations'][0], 'id': 100 + i, 'image_id': i % 6 + 1, 'category_id': 2,
+                  'bbox': [i, 10, 30, 30], 'area': 900, 'segmentation': None} for i in range(10)]
+        for one in green[kept:]:
+            one.update(values)
+        content['annotations'] = [one for one in content['annotations'] if one['category_id'] == 1] + green
+    found = find_faults(edited(root, edit), Use())
+    refused = [fault for fault in found if fault.kind.startswith("objects of the class 'green', which are")]
+    assert [(fault.kind, fault.severity, fault.count) for fault in refused] == (
+        [(f"objects of the class 'green', which are {expected} left out by mmdet", 'refused', 10 - kept)]
+        if expected else [])

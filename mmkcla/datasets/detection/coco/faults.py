@@ -15,7 +15,9 @@ from .masks import ABSENT, ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RU
 from .table import Table, repeated, shown
 
 _MOST = 0.9  # share of the objects from which a property is taken as one of the file
+_NEARLY_ALL, _LEAST = 0.8, 5  # share of a class that mmdet leaves out, and objects from which it is judged
 _LARGEST_ID = 2 ** 53 - 1  # that CocoMetric does not renumber
+NO_OBJECTS = 'images, none of which has an object of the classes'
 
 
 @dataclass
@@ -45,6 +47,11 @@ def find_faults(table: Table, use: Use) -> list[Fault]:
     """All faults of a file for a use, without those of the image files."""
     faults = [*table.faults, *_ids(table, use), *_names(table, use)]
     faults += [*_image_references(table), *_category_references(table)]
+    if not table.names:
+        faults.append(Fault("entries of 'images'", REFUSED, 0, [], 'the file lists no images'))
+    elif table.annotated and not used(table, use).any():
+        faults.append(Fault(NO_OBJECTS, REFUSED if use.trained else NOTE, len(table.names), table.names[:PLACES],
+                            'there is nothing to train on' if use.trained else 'AP is undefined (-1 or NaN)'))
     if not len(table.ids):
         return faults
     kept, dropped = _dropped(table, use)
@@ -52,6 +59,7 @@ def find_faults(table: Table, use: Use) -> list[Fault]:
     faults += dropped
     faults += _crowds(table, use)
     faults += _masks(table, use, kept)
+    faults += _twins(table, use)
     return faults + _filtered(table, use, kept)
 
 
@@ -105,10 +113,13 @@ def _dropped(table: Table, use: Use) -> tuple[np.ndarray, list[Fault]]:
     before = used(table, use)
     for number, name in enumerate(table.classes):
         objects = before & (table.category == number)
-        if objects.any() and not (objects & kept).any():
+        lost = objects & ~kept
+        nearly = (lost & ~table.ignored).sum() >= _NEARLY_ALL * objects.sum() and objects.sum() >= _LEAST
+        if lost.any() and (nearly or not (objects & kept).any()):
             reasons = [f'{(where & objects).sum()} {reason}' for reason, where in left.items()
                        if (where & objects).any()]
-            faults += table.fault(f'objects of the class {name!r}, which are all left out by mmdet', REFUSED, objects,
+            share = 'all' if not (objects & kept).any() else 'nearly all'
+            faults += table.fault(f'objects of the class {name!r}, which are {share} left out by mmdet', REFUSED, lost,
                                   f'{", ".join(reasons)}; bbox is [x, y, width, height] in pixels, area is in square '
                                   'pixels')
     return kept, faults
@@ -255,6 +266,17 @@ def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
         faults += table.fault('objects with run-length masks', DROPPED, runs & ~table.crowd,
                               'poly2mask=False reads polygons only; set poly2mask=True')
     return faults
+
+
+def _twins(table: Table, use: Use) -> list[Fault]:
+    """Objects that are in the file more than once."""
+    where = np.flatnonzero(used(table, use) & ~table.crowd & ~np.isnan(table.box[:, 0]))
+    columns = (*table.box[where].T, table.category[where], table.image[where])
+    order = np.lexsort(columns)
+    same = np.all([np.diff(column[order]) == 0 for column in columns], axis=0)
+    return table.fault('objects with the image, class and box of an earlier one', NOTE, np.sort(where[order[1:][same]]),
+                       'a detector can match one of them, the others count as missed; delete them',
+                       lambda i: f'bbox {numbers_of(table.box[i])}')
 
 
 def _filtered(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:

@@ -12,7 +12,7 @@ import numpy as np
 from ....utils.text import plural
 from ...findings import PLACES
 from ...pipelines import applies_orientation, image_loader
-from ...report import REFUSED, SEVERITIES, Fault, Report
+from ...report import NOTE, REFUSED, SEVERITIES, Fault, Report
 from ...sheet import CROWD, SAMPLES, Sample, spread_out
 from .faults import Use, find_faults, host_keeps, images_of, used
 from .headers import MOST_READ, header_faults, pixel_faults
@@ -38,6 +38,9 @@ def write_report(title: str, path: Path, table: Table, use: Use, folder: Path | 
         most: image headers to read; None: all.
     """
     faults = find_faults(table, use)
+    if not table.annotated:
+        faults.append(Fault("entries of 'annotations'", REFUSED if use.trained else NOTE, 0, [],
+                            'the file has no labels; it can be used for predictions, not for training or evaluation'))
     if folder is not None and all(table.names):
         part = None if use.indices is None else np.flatnonzero(images_of(table, use))
         faults += (absent_images(table.names if part is None else [table.names[i] for i in part], folder)
