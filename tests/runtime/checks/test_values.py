@@ -71,8 +71,8 @@ def test_words_of_truth_in_files(tmp_path, name, place, word) -> None:
      "you mean 'max_norm'?)"),
     ('optim_wrapper.clip_grad=dict(_delete_=True, type=value, clip_valu=1)', "optim_wrapper.clip_grad.clip_valu: "
      "clip_grad_value_ takes no 'clip_valu' (did you mean 'clip_value'?)"),
-    ('optim_wrapper.clip_grad=dict(_delete_=True, norm_type=2)', 'optim_wrapper.clip_grad without max_norm clips nothing; set '
-     'optim_wrapper.clip_grad.max_norm=…, or optim_wrapper.clip_grad=None'),
+    ('optim_wrapper.clip_grad=dict(_delete_=True, norm_type=2)', 'optim_wrapper.clip_grad without max_norm clips '
+     'nothing; set optim_wrapper.clip_grad.max_norm=…, or optim_wrapper.clip_grad=None'),
     ('optim_wrapper.clip_grad.type=norn', "optim_wrapper.clip_grad.type='norn' must be 'norm' or 'value'"),
     ('optim_wrapper.clip_grad.max_norm=abc', "optim_wrapper.clip_grad.max_norm='abc' must be a number above 0"),
     ('optim_wrapper.clip_grad=5', 'optim_wrapper.clip_grad=5 must be a dict'),
