@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,11 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..utils.files import parse_json
+from .checksum import verify, verify_digest
+from .file_kinds import check_sizes, other_kind
 from .numpy_values import Array, numpy_globals, restored
 from .plain_values import plain_globals
+from .tensor_kinds import check_tensors
 
 _LOCK = threading.Lock()  # the allowed names are global in torch
 
@@ -26,22 +30,22 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     refused.
 
     Raises:
-        UserError: the file is missing, truncated or not a checkpoint, or loading it would run code.
+        UserError: the file is missing, damaged (see :mod:`~mmkcla.weights.checksum`) or not a checkpoint, it has
+            tensors without plain, dense values, or loading it would run code.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f'checkpoint {path} ' + ('is not a file' if path.exists() else 'does not exist'))
     if path.suffix == '.safetensors':
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-        try:
-            return {'state_dict': load_file(path)} | _safetensors_meta(path)
-        except (SafetensorError, OSError) as error:
-            message = f'checkpoint {path} is truncated or not a safetensors file ({first_sentence(error)})'
-            raise UserError(message) from error
+        return _read_safetensors(path)
     try:
+        _check_archive(path)
         with _only_allowing(_allowed_globals()):
             checkpoint = restored(torch.load(path, map_location='cpu', weights_only=True))
+        if isinstance(checkpoint, Mapping):
+            check_tensors(checkpoint, path)
+    except UserError:
+        raise
     except Exception as error:  # a damaged file can raise anything
         raise UserError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, Mapping):
@@ -49,15 +53,32 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return dict(checkpoint)
 
 
-def _safetensors_meta(path: Path) -> dict[str, Any]:
-    """``meta`` of a file that this package wrote, with the record of the methods; else nothing."""
+def _check_archive(path: Path) -> None:
+    """Check a zip archive before torch reads it; other files are left to torch."""
+    if not zipfile.is_zipfile(path):
+        return
+    if kind := other_kind(path):
+        raise UserError(f'checkpoint {path} is {kind}')
+    check_sizes(path)
+    verify(path)
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    """The weights of a ``.safetensors`` file, and of one that this package wrote ``meta`` with the record of the
+    methods."""
     from safetensors import safe_open
-    with safe_open(path, 'pt') as file:
-        metadata = file.metadata() or {}
     try:
-        return {'meta': {'mmkcla': parse_json(metadata['mmkcla'])}}
+        with safe_open(path, 'pt') as file:  # checks the header and the bounds of all tensors
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+    except Exception as error:  # SafetensorError, and others for types that torch does not have
+        reason = other_kind(path) or first_sentence(error)
+        raise UserError(f'checkpoint {path} is truncated or not a safetensors file ({reason})') from error
+    verify_digest(weights, metadata, path)
+    try:
+        return {'state_dict': weights, 'meta': {'mmkcla': parse_json(metadata['mmkcla'])}}
     except (KeyError, ValueError):
-        return {}
+        return {'state_dict': weights}
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -68,10 +89,13 @@ def _unreadable(path: Path, error: Exception) -> str:
         head = file.read(40)
     text = str(error)
     wanted = re.search(r'GLOBAL (\S+)|(?:function|but got) <([^>]+)>', text)
-    if wanted or (re.match(rb'PK|\x80[\2-\5]', head) and 'Unsupported operand' in text):
+    kind = other_kind(path)
+    if wanted or (kind is None and re.match(rb'PK|\x80[\2-\5]', head) and 'Unsupported operand' in text):
         wanted = (wanted[1] or wanted[2]) if wanted else 'a pickle protocol that torch does not write'
         return (f'checkpoint {path} contains more than weights ({wanted}); it is refused, since loading it could run '
                 'code. If you trust it, save only its state_dict')
+    if kind:
+        return f'checkpoint {path} is {kind}'
     if not head:
         reason = 'the file is empty'
     elif re.fullmatch(rb'[\t\r\n -~]+', head):

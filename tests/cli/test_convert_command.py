@@ -323,9 +323,9 @@ def test_files_that_are_no_checkpoints(kcla, tmp_path, capsys):
     Image.new('RGB', (8, 8)).save(picture, 'JPEG')
     torch.save(dict(state_dict={}), empty)
     (tmp_path / 'cut.safetensors').write_bytes(b'\xff\0\0\0\0\0\0\0{"a":')
-    for path in (truncated, picture):
-        line = error_of(capsys, 'convert', path, *arguments)
-        assert line.startswith(f'checkpoint {path} is truncated or not a checkpoint (')
+    line = error_of(capsys, 'convert', truncated, *arguments)
+    assert line.startswith(f'checkpoint {truncated} is truncated or not a checkpoint (')
+    assert error_of(capsys, 'convert', picture, *arguments) == f'checkpoint {picture} is a JPEG image'
     line = error_of(capsys, 'convert', tmp_path / 'cut.safetensors', *arguments)
     assert 'cut.safetensors is truncated or not a safetensors file (' in line
     line = error_of(capsys, 'convert', empty, *arguments)

@@ -146,7 +146,8 @@ def test_hostile_pickle_runs_nothing(tmp_path, protocol, zipped):
     if protocol == 0:  # text, to all appearances
         refusal(path, 'is truncated or not a checkpoint')
     else:
-        refusal(path, 'contains more than weights .*it is refused, since loading it could run code')
+        refusal(path, 'contains more than weights .*it is refused, since loading it could run code'
+                if protocol < 4 or zipped else 'is a plain pickle and not written by torch.save')
     assert not (tmp_path / 'marker').exists()
     if zipped is None:
         pickle.loads(path.read_bytes())
@@ -212,7 +213,6 @@ def test_damaged_bytes_never_end_in_another_error(tmp_path):
     (b'<!DOCTYPE html><html><head>', "the file starts with '<!DOCTYPE html><html><head>'"),
     (b'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n', "the file starts with 'version https://git-lfs."),
     (bytes(range(128, 256)), 'Unsupported operand 130'),
-    (b'\x89PNG\r\n\x1a\n', 'Unsupported operand 80'),
 ])
 @pytest.mark.filterwarnings('ignore:Detected pickle protocol')
 def test_other_files(tmp_path, content, reason):

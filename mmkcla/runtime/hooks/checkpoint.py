@@ -18,6 +18,7 @@ from ...evaluation.names import nearest_name
 from ...registry import HOOKS
 from ...utils.files import PART_SUFFIX, whole_file
 from ...utils.text import listed
+from ...weights.checksum import write_sealed
 from ...weights.finite import WEIGHTS, all_finite, non_finite_entries, tensors_in
 from ...weights.method_record import KEY, make_record
 from ...weights.plain_values import plain
@@ -30,9 +31,9 @@ class WholeFileBackend(LocalBackend):
     """Local file system with atomic writes: a file gets its name only after it is complete and on disk."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write ``obj`` to a temporary file next to ``filepath``, then rename it."""
+        """Write ``obj`` to a temporary file next to ``filepath``, then rename it. Checkpoints get a checksum."""
         with whole_file(filepath) as file:
-            file.write(obj)
+            write_sealed(file, obj)
 
 
 register_backend(_BACKEND, WholeFileBackend, force=True)
