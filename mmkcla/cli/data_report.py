@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ..utils.signals import with_advice
 from ..utils.text import plural, printable
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def run_conversion(convert: Callable[[], 'Outcome'], out: str) -> int:
     warnings.filterwarnings('ignore', module='PIL')  # damaged EXIF data, which are not used
     try:
         outcome = convert()
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f'run the same command again to resume ({out}.partial)') from None
+    except KeyboardInterrupt as stop:
+        raise with_advice(stop, f'run the same command again to resume ({out}.partial)') from None
     for note in outcome.notes:
         print(f'note: {printable(note)}', file=sys.stderr)
     for line in summary(outcome.problems):

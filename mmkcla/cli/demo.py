@@ -8,7 +8,6 @@ The results are written to work_dirs/demo/<config>: curves.png, metrics.json, pi
 """
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from ..runtime.processes import run_process
 
 SUMMARY = 'train and evaluate on images shipped with scikit-image and scikit-learn'
 
@@ -94,6 +94,6 @@ def run(args: argparse.Namespace) -> int:
 def _mmkcla(*arguments: str) -> None:
     """Run a sub-command in a subprocess, since mmengine keeps loggers and visualizers for the life of a process."""
     print(f'\n$ mmkcla {" ".join(arguments)}', flush=True)
-    code = subprocess.run([sys.executable, '-m', 'mmkcla', *arguments], check=False).returncode
+    code, _ = run_process([sys.executable, '-m', 'mmkcla', *arguments])
     if code:
         raise UserError(f'mmkcla {arguments[0]} failed with exit code {code}; see its output above')

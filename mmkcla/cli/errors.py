@@ -11,6 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UserError
+from ..runtime.watch import LOST_RANK_CODE, end_watch, lost_rank
+from ..utils.ranks import rank
+from ..utils.signals import describe, exit_code, stop_signals
 from ..utils.text import printable
 
 USER_ERROR_CODE = 2
@@ -22,33 +25,51 @@ _FIXABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirect
 # raised by constructors that are given an impossible value
 _OF_VALUES = (KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError)
 _WORKER_DIED = re.compile(r'DataLoader worker \(pid.*(exited unexpectedly|killed by signal)')
+# what gloo and NCCL raise when another process does not take part
+_COLLECTIVE = re.compile(r'gloo|NCCL|ProcessGroup|Connection (closed|reset|refused)|Broken pipe|Socket Timeout', re.I)
 
 
 def guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool = False) -> int:
     """Call ``run(args)``. On an error that the user can fix, print one line ``error: …`` to stderr and return 2, or
-    the exit code of the :class:`~mmkcla.errors.UserError`.
+    the exit code of the :class:`~mmkcla.errors.UserError`. On a signal (:mod:`mmkcla.utils.signals`), print one line
+    and return 128 + its number.
 
     Args:
         run: the sub-command; returns the exit code (None is 0).
         args: passed to ``run``.
         with_traceback: print the traceback as well. The environment variable ``MMKCLA_TRACEBACK=1`` does the same.
     """
+    with stop_signals():
+        return _guarded(run, args, with_traceback)
+
+
+def _guarded(run: Callable[[Any], int | None], args: Any, with_traceback: bool) -> int:
+    ending = 'finished'
     try:
         return run(args) or 0
     except KeyboardInterrupt as stop:  # its message says how to resume
-        print('interrupted' + (f'; {stop}' if str(stop) else ''), file=sys.stderr)
-        return 130
+        ending = describe(stop)
+        if rank() == 0:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print(ending, file=sys.stderr, flush=True)
+        return exit_code(stop)
     except Exception as error:
         line = explain(error)
+        lost = None if line else explain_lost_rank(error)
+        line = ending = line or lost
         if line is None:
+            ending = f'{type(error).__name__}: {_one_line(str(error))}'
             raise
         if with_traceback or os.environ.get('MMKCLA_TRACEBACK', '0') not in ('', '0'):
             traceback.print_exc()
         line = printable(line)
-        rank = os.environ.get('RANK', '0')
-        print(f'error: {line}' if rank == '0' else f'error (rank {rank}): {line}', file=sys.stderr)
+        number = os.environ.get('RANK', '0')
+        print(f'error: {line}' if number == '0' else f'error (rank {number}): {line}', file=sys.stderr)
+        if lost:
+            return LOST_RANK_CODE
         return error.exit_code if isinstance(error, UserError) else USER_ERROR_CODE
     finally:
+        end_watch(ending)
         _leave_process_group()
 
 
@@ -87,6 +108,17 @@ def explain(error: BaseException) -> str | None:
         return ('a data-loader worker was killed, usually because memory or shared memory (/dev/shm) ran out: '
                 'reduce num_workers of the dataloaders')
     return None
+
+
+def explain_lost_rank(error: BaseException) -> str | None:
+    """Return one line for a failed collective operation, None for other errors."""
+    distributed = sys.modules.get('torch.distributed')
+    if not isinstance(error, RuntimeError) or distributed is None or not distributed.is_initialized():
+        return None
+    if not isinstance(error, distributed.DistError) and not _COLLECTIVE.search(str(error)):
+        return None
+    reason = _one_line(str(error)).split('. This ')[0][:200]
+    return f'{lost_rank() or "the connection to another rank was lost"} ({reason}); resume with --resume'
 
 
 def _explain_worker(kind: str, text: str) -> str | None:

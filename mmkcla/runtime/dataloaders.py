@@ -1,5 +1,8 @@
 """Adapt dataloader settings to the machine."""
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from ..utils.signals import shield_worker
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -22,6 +25,13 @@ def tidy_dataloaders(config: 'Config', host: str | None) -> None:
         if host == 'mmpretrain':
             loader.setdefault('collate_fn', dict(type='default_collate'))
         _name_unreadable_images(loader)
+
+
+def init_worker(init: Callable[[int], None] | None, number: int) -> None:
+    """Initialise a data-loader worker: with ``init``, and so that signals do not end it before its main process."""
+    if init is not None:
+        init(number)
+    shield_worker()
 
 
 def _name_unreadable_images(part: Any) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .config import section
+from .watch import timeout_seconds, watch_parent
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -25,6 +26,9 @@ def set_launcher(config: 'Config', launcher: str | None, local_rank: int) -> Non
     if config.launcher == 'pytorch' and not under_torchrun:
         raise UserError('--launcher pytorch needs torchrun: tools/dist_train.sh CONFIG GPUS, or '
                         'torchrun --nproc-per-node=GPUS tools/train.py CONFIG')
+    if under_torchrun and 'TORCHELASTIC_RUN_ID' in os.environ:
+        watch_parent()
+    timeout_seconds()  # refuse a wrong value before the start
     from mmengine.device import get_device
     if get_device() != 'cpu':
         return

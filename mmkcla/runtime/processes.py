@@ -4,14 +4,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from ..utils.signals import Interrupted, stop_signals, with_advice
 
-_TERMINATE_TIMEOUT = 30  # seconds between SIGTERM and SIGKILL
+_TERMINATE_TIMEOUT = 120  # seconds until a process that was asked to stop is killed
 
 
 def run_checked(command: list[str], what: str) -> None:
@@ -36,10 +36,12 @@ def run_process(command: list[str]) -> tuple[int, str]:
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [here, os.environ.get('PYTHONPATH')]))
     error_line = last_line = ''
-    try:
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {'PYTHONPATH': path})
+    try:  # a session of its own: Ctrl-C reaches this process only, which passes it on, so it arrives once
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {'PYTHONPATH': path},
+                                   start_new_session=True)
     except OSError as error:
         return 127, f'cannot start {command[0]}: {error.strerror}'
+    stop = signal.SIGTERM
     try:
         for raw in process.stderr:
             line = raw.decode('utf-8', 'replace')
@@ -49,30 +51,31 @@ def run_process(command: list[str]) -> tuple[int, str]:
             if line.startswith('error'):
                 error_line = line.strip()
         return process.wait(), error_line or last_line
+    except Interrupted as interrupted:
+        stop = signal.Signals(interrupted.number)
+        raise
     finally:
         if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_TERMINATE_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process, stop)
         process.stderr.close()
+
+
+def _end(process: subprocess.Popen, stop: signal.Signals) -> None:
+    """Pass a signal on, and wait: a training finishes its step and writes a checkpoint."""
+    process.send_signal(stop)
+    try:
+        _, rest = process.communicate(timeout=_TERMINATE_TIMEOUT)  # read, or the process blocks on a full pipe
+        sys.stderr.write(rest.decode('utf-8', 'replace'))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within the block, handle SIGTERM like Ctrl-C: stop it and its training process; the message says how to
-    resume."""
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    alone = threading.current_thread() is not threading.main_thread()
-    before = None if alone else signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt('run the same command again to resume') from None
-    finally:
-        if not alone:
-            signal.signal(signal.SIGTERM, before)
+    """Within the block, a signal stops this process and its training process; the message says how to resume."""
+    with stop_signals():
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            raise with_advice(stop, 'run the same command again to resume') from None

@@ -1,5 +1,6 @@
 """mmengine's runner with safe checkpoint loading: checkpoints are compared with the model before they are used."""
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +23,11 @@ from .checks.paramwise import paramwise_notes
 from .checks.resumed import check_same_kinds, finished_line, settings_of, unused_line, unused_settings
 from .checks.run_length import RunLength
 from .checks.schedules import check_schedules
+from .dataloaders import init_worker
 from .exact.samples import prepare_loader
 from .hooks.exact_resume import ExactResumeHook
+from .hooks.stop import StopHook
+from .watch import watch_ranks
 
 
 class CheckedRunner(Runner):
@@ -80,9 +84,11 @@ class CheckedRunner(Runner):
                                 'weights are loaded as they are')
 
     def build_dataloader(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Like mmengine's, but let the worker processes end with this one."""
+        """Like mmengine's, but let the worker processes end with this one, and leave signals to it."""
         loader = super().build_dataloader(*args, **kwargs)
         prepare_loader(loader, self.seed)
+        if getattr(loader, 'num_workers', 0):
+            loader.worker_init_fn = partial(init_worker, loader.worker_init_fn)
         return loader
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
@@ -91,6 +97,11 @@ class CheckedRunner(Runner):
         if hook is not None and kwargs.get('save_optimizer', True):
             hook.gather(self)
         super().save_checkpoint(*args, **kwargs)
+
+    def train(self) -> torch.nn.Module:
+        """Like mmengine's; on a signal, write a checkpoint and stop."""
+        self.register_hook(StopHook())
+        return super().train()
 
     def build_train_loop(self, loop: Any) -> Any:
         """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""
@@ -182,6 +193,7 @@ def build_runner(config: Any, required: str, hint: str = '', partial_allowed: bo
         runner_class = type(f'Checked{named.__name__}', (CheckedRunner, named), {})
     runner = runner_class.from_cfg(config)
     runner.required, runner.hint, runner.partial_allowed = required, hint, partial_allowed
+    watch_ranks()
     return runner
 
 
