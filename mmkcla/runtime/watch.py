@@ -88,8 +88,8 @@ class RankWatch(threading.Thread):
             self.exchange()
             lost = self.silent(self.timeout) if self.timeout else []
             if lost and not self._done:
-                say(f'error (rank {self.rank}): {lost[0].where} has not answered for {self.timeout:g} s: it is stopped, '
-                    f'hangs, or its machine is gone ({VARIABLE})')
+                say(f'error (rank {self.rank}): {lost[0].where} has not answered for {self.timeout:g} s: it is '
+                    f'stopped, hangs, or its machine is gone ({VARIABLE})')
                 os._exit(LOST_RANK_CODE)
             time.sleep(_INTERVAL)
 
@@ -121,7 +121,7 @@ class RankWatch(threading.Thread):
             self.exchange()
             for peer in self.peers:
                 if peer.value.startswith(_ENDED):
-                    return f'rank {peer.number} has ended: {peer.value[len(_ENDED):].strip() or "see its output"}'
+                    return f'rank {peer.number} has ended first: {peer.value[len(_ENDED):].strip() or "see its output"}'
             for peer in self.silent(_SILENT):
                 return f'{peer.where} has died or is stopped'
             time.sleep(_INTERVAL)

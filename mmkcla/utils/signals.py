@@ -71,9 +71,9 @@ def stop_signals() -> Iterator[None]:
     state = _State()
     _states.append(state)
     before: dict[int, Any] = {}
-    for number in _numbers():
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, _handle)
+    for one in _numbers():
+        if signal.getsignal(one) is not signal.SIG_IGN:
+            before[one] = signal.signal(one, _handle)
     try:
         yield
     finally:
@@ -120,6 +120,12 @@ def defer(on: bool) -> None:
     """Record signals instead of raising (or raise again). See :func:`received`."""
     if _states:
         _states[-1].deferred = on
+
+
+def agreed(number: int) -> None:
+    """Another process has received a signal, and this one stops as well: signals that follow are the same one."""
+    if _states and _states[-1].number is None:
+        _states[-1].number, _states[-1].since = number, time.monotonic()
 
 
 def received() -> int | None:

@@ -102,3 +102,9 @@ def stop(process: subprocess.Popen, number: signal.Signals, seconds: float = 60)
     process.send_signal(number)
     rest, _ = process.communicate(timeout=seconds)
     return process.returncode, rest.splitlines()
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    """Process ids of the children: the ranks of torchrun, or data-loader workers."""
+    return [int(number) for path in Path(f'/proc/{process.pid}/task').glob('*/children')
+            for number in path.read_text().split()]

@@ -1,24 +1,18 @@
 """Signals stop a training after the step, with a checkpoint; elsewhere they end the command with one line."""
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from slow_training import start, stop, wait_for, write_training
+from slow_training import children, start, stop, wait_for, write_training
 
 from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
-
-
-def children(process):
-    found = subprocess.run(['pgrep', '-P', str(process.pid)], capture_output=True, text=True, check=False)
-    return [int(number) for number in found.stdout.split()]
 
 
 def saved(folder):
@@ -39,8 +33,8 @@ def test_a_signal_in_a_step(tmp_path, number):
     name, checkpoint = saved(tmp_path / 'w')
     done = checkpoint['meta']['iter']
     assert 5 <= done <= 7 and checkpoint['meta']['epoch'] == 1 and name == f'iter_{done}.pth'
-    assert lines[-1] == (f'interrupted by {number.name}; iteration {done}, checkpoint {tmp_path}/w/{name}; to resume, run '
-                         'the same command with --resume')
+    assert lines[-1] == (f'interrupted by {number.name}; iteration {done}, checkpoint {tmp_path}/w/{name}; to resume, '
+                         'run the same command with --resume')
 
 
 def test_all_processes_of_a_step_get_the_signal(tmp_path):

@@ -13,7 +13,7 @@ from torch import distributed
 
 from ...registry import HOOKS
 from ...utils.files import whole_file
-from ...utils.signals import Interrupted, defer, received
+from ...utils.signals import Interrupted, agreed, defer, received
 
 _WRITTEN = 'interruption_checkpoint'  # in the message hub: the last checkpoint written in the middle of an epoch
 
@@ -23,9 +23,10 @@ class StopHook(Hook):
     """On a signal (:mod:`mmkcla.utils.signals`), finish the step, write a checkpoint and raise ``Interrupted``.
 
     If a validation is due after the step, or running, it is finished first, so that a resumed training does not miss
-    it; with gradient accumulation, the step of the optimizer is completed first. All ranks stop after the same step: they compare a flag after each one, over gloo and thus without waiting for
-    the GPU. The checkpoint has the usual name if it is at a place where the checkpoint hook could write one, else
-    ``iter_<n>.pth``; the last such file is deleted when another one is written.
+    it; with gradient accumulation, the step of the optimizer is completed first. All ranks stop after the same step:
+    they compare a flag after each one, over gloo and thus without waiting for the GPU. The checkpoint has the usual
+    name if it is at a place where the checkpoint hook could write one, else ``iter_<n>.pth``; the last such file is
+    deleted when another one is written.
     """
 
     priority = 'LOWEST'  # after the checkpoint hook: everything of the step is done
@@ -79,6 +80,8 @@ class StopHook(Hook):
                 distributed.all_reduce(flag, distributed.ReduceOp.MAX, group=self._group)
                 number = int(flag)
             self._number = number or None
+            if number:
+                agreed(number)
         return self._number is not None
 
     def _stop(self, runner: Any, epoch: int, iteration: int, by_epoch: bool, again: bool = False) -> None:
