@@ -1,4 +1,5 @@
 """Turn exceptions that the user can fix into one-line error messages."""
+import contextlib
 import errno
 import itertools
 import os
