@@ -15,6 +15,8 @@ from ..utils.images import as_loaded
 
 SAMPLES = 12
 CROWD = -1  # label of a box that stands for many objects; drawn grey
+UNKNOWN = -2  # label of a box without a known class; drawn white
+_UNLABELLED = {CROWD: 'crowd (ignored)', UNKNOWN: 'unknown category'}
 _COLUMNS, _CELL, _CAPTION, _GAP = 4, 320, 24, 8
 _COLOURS = [(255, 160, 0), (0, 170, 255), (240, 60, 90), (60, 200, 90), (190, 110, 255), (0, 200, 190), (255, 225, 60),
             (255, 120, 200), (150, 190, 60), (120, 140, 255)]
@@ -146,7 +148,7 @@ def _tags(draw: ImageDraw.ImageDraw, sample: Sample, classes: Sequence[str], sca
     if len(sample.boxes) > 12 or len(classes) < 2:
         return
     for x, y, _, _, label in sample.boxes:
-        if label == CROWD:
+        if label < 0:
             continue
         text = _fitted(draw, classes[label], 110, 11)
         left, top = corner[0] + x * scale, max(0, corner[1] + y * scale - 14)
@@ -160,7 +162,7 @@ def _legend(labels: Sequence[int], classes: Sequence[str], width: int) -> Image.
     for label in labels[:30]:
         if label >= len(classes):
             continue
-        name = 'crowd (ignored)' if label == CROWD else _fitted(probe, classes[label], 200)
+        name = _UNLABELLED.get(label) or _fitted(probe, classes[label], 200)
         step = 22 + int(probe.textlength(name, font(13))) + 14
         if x + step > width and x > _GAP:
             x, y = _GAP, y + 22
@@ -175,9 +177,9 @@ def _legend(labels: Sequence[int], classes: Sequence[str], width: int) -> Image.
 
 
 def colour(label: int) -> tuple[int, int, int]:
-    """The colour of a class; grey for :data:`CROWD`."""
-    if label == CROWD:
-        return 150, 150, 150
+    """The colour of a class; grey for :data:`CROWD`, white for :data:`UNKNOWN`."""
+    if label < 0:
+        return (150, 150, 150) if label == CROWD else (255, 255, 255)
     return _COLOURS[label % len(_COLOURS)]
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import cv2
 import msgspec
 import numpy as np
 from msgspec import Raw
@@ -129,6 +130,27 @@ def _kind(value: Any) -> int:
                                                                  side == int(side) for side in shape):
         return INVALID
     return RUNS
+
+
+def outlines(raw: Raw) -> list[list[float]]:
+    """The polygons ``[x, y, …]`` of a segmentation, those of run lengths found on its pixels; none if it is damaged."""
+    try:
+        return [points[:len(points) // 2 * 2] for points in _POLYGONS.decode(raw)]
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    if _kind(value) != RUNS:
+        return []
+    height, width = map(int, value['size'])
+    runs = run_lengths(value['counts'], height, width)
+    if runs is None:
+        return []
+    pixels = np.repeat(np.arange(len(runs), dtype=np.uint8) & 1, runs).reshape(width, height).T
+    found, _ = cv2.findContours(np.ascontiguousarray(pixels), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [contour.ravel().astype(float).tolist() for contour in found]
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ....errors import UserError
 from ....utils.text import one_line
+from .keys import refuse_repeats, repeated_key, repeated_top_keys
 
 LISTS = ('images', 'categories', 'annotations')
 
@@ -72,8 +73,13 @@ def read_content(path: Path) -> Content:
                         'BOM')
     try:
         with _no_collection():
-            return msgspec.json.decode(data, type=Content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+            content = msgspec.json.decode(data, type=Content)
+            if not repeated_top_keys(data):
+                if repeat := repeated_key(data):
+                    raise UserError(f'{path}: {repeat}, and only the last value would be read; remove one')
+                return content
+        return _read_slowly(path, data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_slowly(path, data)  # NaN, which Python and the hosts accept, or an error to be named
 
 
@@ -84,13 +90,18 @@ def _read_slowly(path: Path, data: bytes) -> Content:
         UserError: the file is not JSON, or not in COCO format.
     """
     try:
-        content = json.loads(data.decode('utf-8'))
+        content = json.loads(data.decode('utf-8'), object_pairs_hook=refuse_repeats)
+    except KeyError as error:
+        raise UserError(f'{path}: an object has the key {error} twice, and only the last value would be read; remove '
+                        'one') from error
     except UnicodeDecodeError as error:
         raise UserError(f'{path} is not JSON: it is not text ({error.reason})') from error
     except RecursionError as error:
         raise UserError(f'{path} is not in COCO format: it is nested too deeply') from error
     except json.JSONDecodeError as error:
         raise UserError(f'{path} is not JSON: {error}') from error
+    except ValueError as error:  # an integer of more than 4300 digits
+        raise UserError(f'{path} has a number that Python and the hosts cannot read: {error}') from error
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in LISTS[:2]) \
             or not isinstance(content.get('annotations', []), list):
         keys = ', '.join(sorted(content)) if isinstance(content, dict) else f'a {type(content).__name__}'

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ....utils.text import plural
 from ...findings import PLACES
 from ...pipelines import applies_orientation, image_loader
 from ...report import NOTE, REFUSED, SEVERITIES, Fault, Report
-from ...sheet import CROWD, SAMPLES, Sample, spread_out
+from ...sheet import CROWD, SAMPLES, UNKNOWN, Sample, spread_out
 from .faults import Use, find_faults, host_keeps, images_of, used
 from .headers import MOST_READ, header_faults, pixel_faults
-from .masks import ABSENT
+from .masks import ABSENT, outlines
 from .reader import Annotation, read_content
 from .table import Table
 
@@ -149,11 +148,7 @@ def samples(path: Path, table: Table, folder: Path, faults: Sequence[Fault]) -> 
 
 
 def _draw(sample: Sample, table: Table, number: int, annotation: Annotation) -> None:
-    label = CROWD if table.crowd[number] or table.category[number] < 0 else int(table.category[number])
+    label = CROWD if table.crowd[number] else int(table.category[number]) if table.category[number] >= 0 else UNKNOWN
     if not np.isnan(table.box[number, 0]):
         sample.boxes.append((*table.box[number].tolist(), label))
-    try:
-        polygons = msgspec.json.decode(annotation.segmentation, type=list[list[float]])
-    except msgspec.DecodeError:
-        return
-    sample.polygons += [(points[:len(points) // 2 * 2], label) for points in polygons]
+    sample.polygons += [(points, label) for points in outlines(annotation.segmentation)]
