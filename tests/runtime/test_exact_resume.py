@@ -284,6 +284,7 @@ def alive(process):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # five trainings, each a new process
 def test_crashes(tmp_path):
     report = crash('classification', tmp_path / 'crash', 3, random.Random(0))
     assert sum(report.kills.values()) == 3 and report.resumes == 3
@@ -291,6 +292,7 @@ def test_crashes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_killed_processes(uninterrupted, tmp_path):
     """Random numbers and accumulated gradients of every rank are restored."""
     config, _ = uninterrupted('classification')
