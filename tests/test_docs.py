@@ -10,11 +10,11 @@ from mmkcla.cli import build_parser
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / 'README.md', ROOT / 'CHANGELOG.md', *sorted(ROOT.glob('docs/*.md')),
          *sorted(ROOT.glob('configs/*/README.md')), *sorted(ROOT.glob('examples/**/*.md'))]
-TOOLS = {'run_seeds': 'seeds', 'run_sweep': 'sweep', 'train': 'train', 'test': 'test', 'infer': 'infer', 'demo': 'demo'}
 _BLOCK = re.compile(r'^```(\w*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r'\]\(([^)\s]+)\)')
 _START = re.compile(r'^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python3? -m )?mmkcla ')
-_TOOL = re.compile(r'^(?:\$ )?(?:[A-Z_]+=\S+ )*python3? tools/(\w+)\.py ')
+_TOOL = re.compile(r'^(?:\$ )?(?:[A-Z_]+=\S+ )*python3? (tools/[\w/]+\.py) ')
+_MAIN = re.compile(r'main\(\[(.*)\*sys\.argv\[1:\]\]\)')
 
 
 def anchor(heading: str) -> str:
@@ -41,6 +41,12 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
+def command_of(script: str) -> list[str] | None:
+    """The ``mmkcla`` command that a script in tools/ calls; None for scripts of their own."""
+    called = _MAIN.search((ROOT / script).read_text(encoding='utf-8'))
+    return [word.strip("'") for word in re.findall(r"'\w+'", called[1])] if called else None
+
+
 def commands(text: str) -> list[list[str]]:
     """The arguments of every ``mmkcla …`` and ``python tools/….py …`` in the shell blocks of a page."""
     found = []
@@ -49,10 +55,10 @@ def commands(text: str) -> list[list[str]]:
             continue
         for line in block.replace('\\\n', ' ').splitlines():
             tool = _TOOL.match(line)
-            if tool and tool[1] in TOOLS:
-                found.append([TOOLS[tool[1]], *shlex.split(line[tool.end():], comments=True)])
-            elif start := _START.match(line):
-                found.append(shlex.split(line[start.end():], comments=True))
+            if tool and (start := command_of(tool[1])):
+                found.append([*start, *shlex.split(line[tool.end():], comments=True)])
+            elif own := _START.match(line):
+                found.append(shlex.split(line[own.end():], comments=True))
     return [until_pipe(words) for words in found]
 
 
@@ -66,7 +72,16 @@ def test_links(page):
     assert broken_links(page) == []
 
 
+def examples_in_help() -> list[tuple[Path, list[str]]]:
+    """The example commands in the help texts."""
+    lines = [(path.relative_to(ROOT), line) for path in sorted(ROOT.glob('mmkcla/cli/*.py'))
+             for line in path.read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()]
+    found = [(path, re.split('"""|\'\'\'', line)[0]) for path, line in lines if re.match(r'  mmkcla [a-z]+', line)]
+    return [(path, until_pipe(shlex.split(line, comments=True)[1:])) for path, line in found if '{' not in line]
+
+
 SHOWN = [(page.relative_to(ROOT), words) for page in PAGES for words in commands(page.read_text(encoding='utf-8'))]
+SHOWN += examples_in_help()
 
 
 @pytest.mark.parametrize(('page', 'words'), SHOWN, ids=[f'{page}: {" ".join(words)[:60]}' for page, words in SHOWN])
@@ -79,13 +94,15 @@ def test_commands(page, words, capsys):
 
 
 def test_the_pages_show_commands():
-    assert len(SHOWN) > 50 and {words[0] for _, words in SHOWN} >= {'train', 'test', 'infer', 'plan', 'doctor'}
+    assert len(examples_in_help()) > 15 and len(SHOWN) > 50
+    assert {words[0] for _, words in SHOWN} >= {'train', 'test', 'infer', 'plan', 'doctor'}
 
 
 def test_what_is_found(tmp_path):
     (tmp_path / 'a.md').write_text('# One `two`: three\n[x](#one-two-three) [y](#gone) [z](b.md) [w](https://a.b)\n'
-                                   '```bash\n$ X=1 mmkcla train a.py \\\n  --amp  # note\npython tools/run_seeds.py b\n'
+                                   '```bash\n$ X=1 mmkcla train a.py \\\n  --amp  # note\n'
+                                   'python tools/analysis_tools/decay.py b\n'
                                    'mmkcla doctor --json > x\nls\n```\n```python\nmmkcla nothing\n```\n')
     assert broken_links(tmp_path / 'a.md') == ['#gone', 'b.md']
     assert commands((tmp_path / 'a.md').read_text()) == [
-        ['train', 'a.py', '--amp'], ['seeds', 'b'], ['doctor', '--json']]
+        ['train', 'a.py', '--amp'], ['analyse', 'decay', 'b'], ['doctor', '--json']]
