@@ -76,7 +76,7 @@ def test_resume_goes_on_after_the_last_whole_checkpoint(trained, tmp_path, capsy
     config = shutil.copy(trained.config, tmp_path / 'tiny_resume.py')
     assert main(['train', str(config), '--work-dir', str(tmp_path / 'w'), '--resume']) == 0
     shown = capsys.readouterr()
-    assert f'note: --resume: {damaged} is damaged; skipped' in shown.err
+    assert f'note: --resume: checkpoint {damaged} is truncated or not a checkpoint (' in shown.err
     assert 'resumed epoch: 1, iter: 2' in shown.out and 'Epoch(train) [1]' not in shown.out
     before, after = (read_table(folder / 'curves.csv') for folder in (trained.work_dir, tmp_path / 'w'))
     assert after[0] == before[0] and [row['iter'] for row in after] == [2, 4]
@@ -101,7 +101,8 @@ def test_what_can_be_resumed(tmp_path, capsys) -> None:
     assert find_resumable(tmp_path) == tmp_path / 'epoch_10.pth'
     (tmp_path / 'epoch_10.pth').write_bytes(b'')
     assert find_resumable(tmp_path) == tmp_path / 'epoch_2.pth'
-    assert capsys.readouterr().err == f'note: --resume: {tmp_path}/epoch_10.pth is damaged; skipped\n'
+    assert capsys.readouterr().err == (f'note: --resume: checkpoint {tmp_path}/epoch_10.pth is truncated or not a '
+                                       'checkpoint (the file is empty); skipped\n')
 
 
 def test_an_unreadable_image_stops_the_training_by_name(tmp_path, capsys) -> None:
