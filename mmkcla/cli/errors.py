@@ -21,7 +21,9 @@ USER_ERROR_CODE = 2
 _WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
 _LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
 _NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
-_FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG)
+_FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO,
+                  errno.ESTALE)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FIXABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 # raised by constructors that are given an impossible value
 _OF_VALUES = (KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError)
@@ -163,9 +165,10 @@ def _explain_refused_load(error: BaseException) -> str:
 
 
 def _explain_os(error: OSError) -> str:
+    remedy = ('; free some space and run the command again (a training with --resume)' if error.errno in _FULL else '')
     if error.filename is None:
-        return _one_line(str(error))
-    return f'{(error.strerror or type(error).__name__).lower()}: {error.filename}'
+        return _one_line(str(error)) + remedy
+    return f'{(error.strerror or type(error).__name__).lower()}: {error.filename}{remedy}'
 
 
 def _raised_by_a_config(error: BaseException) -> bool:

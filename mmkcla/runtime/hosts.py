@@ -7,10 +7,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..compat import DISTRIBUTIONS, loaded_versions, version_notes
 from ..errors import UserError
+from ..utils.signals import say
 from ..utils.text import note, one_line
 
 if TYPE_CHECKING:
@@ -70,8 +72,17 @@ def without_import_noise() -> Iterator[None]:
 
 
 def quiet_logger(logger: logging.Logger) -> None:
-    """Filter the known noise out of the log of a run."""
+    """Filter the known noise out of the log of a run. A handler that cannot write says so once; logging would print a
+    traceback for each line."""
     logger.addFilter(lambda record: not _NOISE.search(record.getMessage()))
+    for handler in logger.handlers:
+        handler.handleError = partial(_report_once, handler)  # type: ignore[method-assign]
+
+
+def _report_once(handler: logging.Handler, _record: logging.LogRecord) -> None:
+    handler.handleError = lambda record: None  # type: ignore[method-assign]
+    where = getattr(handler, 'baseFilename', 'the terminal')
+    say(f'warning: cannot write the log to {where} ({one_line(sys.exc_info()[1], 160)}); further lines may be missing')
 
 
 def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:

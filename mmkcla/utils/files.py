@@ -36,7 +36,7 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f'.{target.name}.', suffix=PART_SUFFIX, dir=target.parent)
+    handle, part = tempfile.mkstemp(prefix=f'.{target.name[:40]}.', suffix=PART_SUFFIX, dir=target.parent)
     encoding, newline = (None, None) if 'b' in mode else ('utf-8', '')
     try:
         with open(handle, mode, encoding=encoding, newline=newline) as file:
@@ -45,10 +45,23 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
             os.fsync(file.fileno())
         os.chmod(part, _file_mode(target))
         os.replace(part, target)
-    except BaseException:
+        _sync_folder(target.parent)
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(part)
+        if isinstance(error, OSError) and error.filename in (None, part):  # a full disk: name the file
+            error.filename, error.filename2 = str(target), None
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to disk, so that a rename survives a power cut."""
+    with suppress(OSError):  # not all systems can open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _file_mode(target: Path) -> int:
@@ -234,7 +247,11 @@ def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
     with exclusive(work_dir / '.training.lock', lambda: UserError(
             f'process {_owner(owner)} is training in {work_dir}; wait until it ends, stop it, or choose another '
             '--work-dir'), wait=_WORKERS_END):
-        owner.write_text(f'{os.getpid()}\n', encoding='utf-8')
+        if owner.is_symlink():  # never write through a link
+            owner.unlink()
+        with open(os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, 'O_NOFOLLOW', 0), 0o644), 'w',
+                  encoding='utf-8') as file:
+            file.write(f'{os.getpid()}\n')
         yield
 
 

@@ -86,8 +86,9 @@ class AtomicCheckpointHook(CheckpointHook):
             self.backend_args = dict(backend=_BACKEND)
         super().before_train(runner)
         if is_main_process() and isinstance(self.file_backend, LocalBackend):
-            for part in Path(self.out_dir).glob(f'.*.pth.*{PART_SUFFIX}'):
-                part.unlink(missing_ok=True)
+            for name in ('.*.pth', '.curves.csv', '.curves.png', '.last_checkpoint'):  # what only a training writes
+                for part in Path(self.out_dir).glob(f'{name}.*{PART_SUFFIX}'):
+                    part.unlink(missing_ok=True)
             if runner.iter == 0:  # not resumed
                 self._set_aside(runner)
         if isinstance(self.file_backend, LocalBackend):
@@ -160,6 +161,8 @@ class AtomicCheckpointHook(CheckpointHook):
                                  '(optim_wrapper.clip_grad)')
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
+        if isinstance(self.file_backend, LocalBackend) and not Path(self.out_dir).is_dir():
+            raise UserError(f'the folder {self.out_dir} was removed during the training; its checkpoints are lost')
         with self._deletions_last():
             super()._save_checkpoint_with_step(runner, step, meta)
 
