@@ -21,7 +21,7 @@ USER_ERROR_CODE = 2
 _WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
 _LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
 _NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
-_FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO,
+_FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG,
                   errno.ESTALE)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FIXABLE_OS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)

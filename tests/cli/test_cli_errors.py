@@ -197,7 +197,8 @@ def test_errors_out_of_a_worker(error, says) -> None:
     (UserError('two\n lines'), 'two lines'),
     (FileNotFoundError(errno.ENOENT, 'No such file or directory', 'a'), 'no such file or directory: a'),
     (PermissionError(errno.EACCES, 'Permission denied', 'a'), 'permission denied: a'),
-    (OSError(errno.ENOSPC, 'No space left on device', 'a'), 'no space left on device: a'),
+    (OSError(errno.ENOSPC, 'No space left on device', 'a'),
+     'no space left on device: a; free some space and run the command again (a training with --resume)'),
     (urllib.error.URLError('no network'), 'cannot download a file given by URL in the config: no network; '
      'without network access, use a local file, or train without pretrained weights: '
      '--cfg-options model.backbone.init_cfg=None'),
