@@ -371,9 +371,10 @@ def test_every_risky_call_of_the_hosts_is_guarded(package):
     assert risky_calls(package) - known == set()
 
 
-def test_own_source_has_no_risky_call():
+@pytest.mark.parametrize('folder', ['mmkcla', 'tools'])
+def test_own_source_has_no_risky_call(folder):
     """Nor torch.load without weights_only, nor numpy.load of objects."""
-    root = Path(__file__).parents[2] / 'mmkcla'
+    root = Path(__file__).parents[2] / folder
     for path in root.rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
             if not isinstance(node, ast.Call):
