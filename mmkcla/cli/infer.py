@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
 from ..runtime.hosts import prepare_hosts
@@ -82,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if config.get('model') is None:
         raise UserError(f"config {config.filename} has no 'model'")
     host = prepare_hosts(config)
+    for line in unread_options('infer', args.cfg_options):
+        note(line)
 
     from ..runtime.inference import PREDICTORS
     from ..runtime.inference.run import predict_all

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..runtime.checks import check_keys, check_settings
+from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.cfg_options)
     require_parts(config, ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'), 'tested')
     check_settings(config, training=False)
+    for line in unread_options('test', args.cfg_options):
+        note(line)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)

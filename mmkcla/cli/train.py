@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..runtime.checks import check_keys, check_settings
+from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, section, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
 from ..runtime.launch import set_launcher
 from ..runtime.resume import set_resume
 from ..runtime.training import add_outputs, check_preprocessor, set_learning_rate, use_amp
+from ..utils.text import note
 from .arguments import add_config_arguments, add_run_arguments
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help='scale the learning rate by batch size / auto_scale_lr.base_batch_size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='resume from CHECKPOINT, or else from the last checkpoint in the work dir, if any')
+    parser.add_argument('--allow-partial', action='store_true',
+                        help='train even if load_from matches almost nothing of the model')
     parser.add_argument('--seed', type=_natural, help='random seed')
 
 
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.cfg_options)
     require_parts(config, ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper'), 'trained')
     check_settings(config)
+    for line in unread_options('train', args.cfg_options):
+        note(line)
     check_preprocessor(config)
     work_dir = set_work_dir(config, args.work_dir)
     set_launcher(config, args.launcher, args.local_rank)
@@ -77,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from ..runtime.runner import build_runner
     from ..utils.files import training_lock
     with training_lock(work_dir):
-        runner = build_runner(config, required='some')
+        runner = build_runner(config, required='some' if args.allow_partial else 'most')
         quiet_logger(runner.logger)
         runner.train()
     return 0

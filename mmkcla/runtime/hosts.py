@@ -22,6 +22,7 @@ HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
 # lines printed when onedl-mmdet, onedl-mmseg and onedl-mmpretrain are imported, and mmengine's log lines about its own
 # deprecated names when a checkpoint hook starts
 _NOISE = re.compile('|'.join((
+    'The value of random seed in the checkpoint',  # named among the resumed values
     'Could not import OneDL',
     'Line NMS is not compiled',
     '^This model cannot work without CUDA, therefore you need to recompile',

@@ -14,13 +14,15 @@ from ..datasets.compare import check_checkpoint_classes
 from ..errors import UserError
 from ..utils.text import note, one_line, plural
 from ..weights.addresses import read_address
-from ..weights.matching import compare, require, state_dict_for
+from ..weights.matching import compare, initial_line, require, state_dict_for
 from ..weights.method_record import Difference, classes_in, differences, require_same_method
 from ..weights.safe_loading import load_safely
 from ..weights.training_state import check_training_state
 from .checks.batches import accumulation
+from .checks.effects import weight_notes
 from .checks.paramwise import paramwise_notes
 from .checks.resumed import check_same_kinds, finished_line, settings_of, unused_line, unused_settings
+from .checks.resumed_config import checkpoint_config, deleted_hint, other_settings
 from .checks.run_length import RunLength
 from .checks.schedules import check_schedules
 from .dataloaders import init_worker
@@ -33,8 +35,8 @@ from .watch import watch_ranks
 class CheckedRunner(Runner):
     """A runner that checks and reports what it loads.
 
-    ``required`` sets how much of the model a checkpoint must cover: ``'all'``, or ``'some'`` (fine-tuning from weights
-    of another data set). Resuming requires ``'all'``.
+    ``required`` sets how much of the model a checkpoint must cover: ``'all'``, ``'most'`` (fine-tuning from weights of
+    another data set) or ``'some'`` (``--allow-partial``). Resuming requires ``'all'``.
     """
 
     required = 'some'
@@ -42,6 +44,7 @@ class CheckedRunner(Runner):
     labels: tuple[Sequence[str], str] | None = None  # class names of the data by label and their config key
     partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
     _resuming = False
+    _resumed: dict = {}  # the checkpoint of the last resume
     loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
@@ -54,6 +57,7 @@ class CheckedRunner(Runner):
         checkpoint = read_address(filename)
         if self._resuming:
             check_training_state(checkpoint, filename)
+            self._resumed = checkpoint
             check_same_kinds(self, checkpoint, filename)
         model = inner_model(self.model)
         state_dict = state_dict_for(model, checkpoint)
@@ -62,6 +66,8 @@ class CheckedRunner(Runner):
         report = compare(model, state_dict)
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
         require(report, 'all' if strict else self.required, filename, self.hint)
+        if not self._resuming and (line := initial_line(report, filename)):
+            note(line)
         self._check_methods(filename, differences(model, checkpoint))
         if self.labels is not None:
             classes, where = self.labels
@@ -107,7 +113,7 @@ class CheckedRunner(Runner):
         """Like mmengine's, but refuse an epoch without iterations, which would train nothing."""
         built = super().build_train_loop(loop)
         check_iterations(built.dataloader)
-        for line in check_schedules(self.cfg, run_length(built)):
+        for line in (*check_schedules(self.cfg, run_length(built)), *weight_notes(self.cfg)):
             note(line)
         counts = accumulation(self.cfg.get('optim_wrapper') or {})
         if counts > 1:
@@ -156,11 +162,13 @@ class CheckedRunner(Runner):
                             f'--cfg-options load_from={filename}') from error
         finally:
             self._resuming = False
+        if line := other_settings(self.cfg, checkpoint_config(self._resumed), filename):
+            note(line)
         lines = unused_settings(wanted, settings_of(self))
         if seed is not None and self._randomness_cfg.get('seed') != seed:
             lines.append(f'seed {self._randomness_cfg["seed"]} (config: {seed})')
         if lines:
-            note(unused_line(lines, filename))
+            note(unused_line(lines, filename) + deleted_hint(self.cfg))
         finished = finished_line(self.train_loop, not isinstance(self.train_loop, IterBasedTrainLoop), filename)
         if finished:
             note(finished)

@@ -13,6 +13,8 @@ from ..errors import UserError
 from ..utils.text import listed
 from .reading import state_dict_of
 
+_FEW = 0.1  # a smaller part of the entries is no pretraining, but another model
+
 
 def state_dict_for(model: nn.Module, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     """Like :func:`state_dict_of`, but map the weights of a single neck to the matching neck of a list of necks.
@@ -51,6 +53,11 @@ class LoadReport:
     mismatched: list[str] = field(default_factory=list)
 
     @property
+    def share(self) -> float:
+        """The part of the entries of the model that match."""
+        return len(self.matched) / max(1, len(self.matched) + len(self.missing) + len(self.mismatched))
+
+    @property
     def complete(self) -> bool:
         """Whether the state dict and the model have the same entries, with equal shapes."""
         return not (self.missing or self.unexpected or self.mismatched)
@@ -79,6 +86,15 @@ def compare(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
     return report
 
 
+def initial_line(report: LoadReport, filename: str | os.PathLike) -> str | None:
+    """Return a note on the entries of a model that keep their initial values; None if there are none."""
+    kept = report.missing + report.mismatched
+    if not kept:
+        return None
+    return (f'checkpoint {filename}: {len(kept)} of {len(kept) + len(report.matched)} entries of the model are not in '
+            f'it or have another shape; they keep their initial values: {listed(kept)}')
+
+
 def load_matching(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadReport:
     """Load the entries that match by name and shape; return the report."""
     report = compare(model, state_dict)
@@ -87,7 +103,8 @@ def load_matching(model: nn.Module, state_dict: Mapping[str, Tensor]) -> LoadRep
 
 
 def require(report: LoadReport, required: str, filename: str | os.PathLike, hint: str = '') -> None:
-    """Refuse a checkpoint that covers less of the model than ``required`` (``'all'`` or ``'some'``).
+    """Refuse a checkpoint that covers less of the model than ``required`` (``'all'``, ``'most'``, which is a tenth
+    of the entries, or ``'some'``, one entry).
 
     Raises:
         UserError: it does; with the four counts, the first names that differ, and ``hint``.
@@ -95,5 +112,9 @@ def require(report: LoadReport, required: str, filename: str | os.PathLike, hint
     if not report.matched:
         raise UserError(f'checkpoint {filename} has nothing in common with the model of the config '
                         f'({report.summary()}); check that it belongs to this model')
+    if required == 'most' and report.share < _FEW:
+        raise UserError(f'checkpoint {filename} has {len(report.matched)} of the '
+                        f'{len(report.matched) + len(report.missing) + len(report.mismatched)} entries of the model '
+                        f'({report.summary()}); check that it belongs to this model, or use --allow-partial')
     if required == 'all' and not report.complete:
         raise UserError(f'checkpoint {filename} fits the model of the config only partially ({report.summary()}){hint}')

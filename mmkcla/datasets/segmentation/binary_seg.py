@@ -59,7 +59,7 @@ class BinarySegDataset(BaseSegDataset):
         if not found:
             raise UserError(f'{type(self).__name__}: no images ({" ".join(IMAGE_SUFFIXES)}) in {images}'
                             + ('' if images.is_dir() else ', which does not exist')
-                            + '; create it with mmkcla data')
+                            + f'; {_how_to_create(images)}')
         data = [dict(img_path=str(path), label_map=self.label_map, reduce_zero_label=self.reduce_zero_label,
                      seg_fields=[]) for path in found]
         if masks is not None and not (self.test_mode and not Path(masks).is_dir()):
@@ -80,6 +80,15 @@ class BinarySegDataset(BaseSegDataset):
             raise UserError(f'{type(self).__name__}: the folds of {self.data_root} do not match its training images: '
                             f'{listed(lost)}; prepare it again with --overwrite')
         return [path for path in found if path.stem in names]
+
+
+def _how_to_create(images: Path) -> str:
+    """Return the commands that create the data set, whose images are in ``<root>/images/<split>``."""
+    root = images.parent.parent
+    if root.name == 'coins_isic2017':  # of the demo
+        raw = f'data/raw/{root.name}'
+        return f'create it with "mmkcla data samples --out {raw}", then "mmkcla data isic2017 {raw} --out {root}"'
+    return 'create it with mmkcla data'
 
 
 def refuse_other_than_two(classes: Sequence[str], where: str) -> None:

@@ -26,6 +26,10 @@ def hook_notes(config: Config, run: RunLength) -> Iterator[str]:
     if validates and length is not None and begin > length:
         validates = False
         yield f'train_cfg.val_begin={begin} is after the run of {plural(length, unit)}: there is no validation'
+    interval = loop.get('val_interval') or 1
+    if validates and length is not None and interval > length:
+        yield (f'train_cfg.val_interval={interval} is more than the {plural(length, unit)} of the run: the only '
+               'validation is at the end')
     hooks = config.get('default_hooks') or {}
     yield from _checkpoint(hooks.get('checkpoint') or {}, run, unit, length, validates)
     for number, hook in enumerate(config.get('custom_hooks') or ()):
@@ -54,6 +58,9 @@ def _checkpoint(hook: Any, run: RunLength, unit: str, length: int | None, valida
         if total is not None and interval > total:
             yield (f'{place}.interval={interval} is more than the {plural(total, counted)} of the run: the only '
                    'checkpoint is the last one')
+        if total is not None and (hook.get('save_begin') or 0) > total:
+            yield (f'{place}.save_begin={hook["save_begin"]} is after the run of {plural(total, counted)}: '
+                   'no checkpoint is written but the last one')
     if hook.get('save_best') and not validates:
         yield f'{place}.save_best={hook["save_best"]!r} has no effect: the run has no validation'
 

@@ -72,7 +72,9 @@ def check_schedules(config: Config, run: RunLength) -> list[str]:
                  for place, part in _schedulers(config.get('param_scheduler'), 'param_scheduler')]
     for schedule in schedules:
         _check_unit(schedule, run)
-    return [*(line for schedule in schedules for line in _notes(schedule)), *_ends_early(schedules),
+    optimizer = (config.get('optim_wrapper') or {}).get('optimizer') or {}
+    return [*(line for schedule in schedules for line in (*_notes(schedule), *_of_optimizer(schedule, optimizer))),
+            *_ends_early(schedules),
             *hook_notes(config, run)]
 
 
@@ -112,7 +114,9 @@ def _notes(schedule: _Schedule) -> Iterator[str]:
         return
     stop = min(schedule.end, length)
     milestones = schedule.entries.get('milestones')
-    if milestones is not None:
+    if milestones is not None and not milestones:
+        yield f'{schedule.title}: milestones=[] has no effect: the value never changes'
+    elif milestones is not None:
         late = [milestone for milestone in milestones if schedule.begin + milestone >= stop]
         if late:
             yield (f'{schedule.title}: the milestones {", ".join(map(str, late))} are not reached, since '
@@ -123,6 +127,18 @@ def _notes(schedule: _Schedule) -> Iterator[str]:
                f'{schedule.count(length)}: {what}')
     else:
         yield from _period(schedule, stop - schedule.begin)
+
+
+def _of_optimizer(schedule: _Schedule, optimizer: Any) -> Iterator[str]:
+    """Compare a schedule with the values of the optimizer from which it starts."""
+    rate, least = optimizer.get('lr'), schedule.entries.get('eta_min')
+    if schedule.kind.endswith('LR') and least is not None and rate is not None and least > rate:
+        yield f'{schedule.title}: eta_min={least} is above the learning rate {rate}, which rises to it'
+    kind = optimizer.get('type')
+    kind = kind if isinstance(kind, str) else getattr(kind, '__name__', '')
+    if schedule.kind.endswith('Momentum') and kind.rpartition('.')[2] in ('SGD', 'RMSprop') and not optimizer.get(
+            'momentum'):
+        yield f'{schedule.title} has no effect: the momentum of {kind} is 0'
 
 
 def _period(schedule: _Schedule, span: float) -> Iterator[str]:
