@@ -21,6 +21,11 @@ USER_ERROR_CODE = 2
 _WORKER = re.compile(r'^Caught (\w+) in DataLoader worker process')
 _LAST_LINE = re.compile(r'^(?:\w+\.)*(\w+): (.*)$')
 _NOT_REGISTERED = re.compile(r'^(\S+) is not in the (?:(\S+)::)?(\w[\w ]*?) registry')
+_IN_HOOK = re.compile(r'^(.*) in <[\w.]*?(\w+) object at', re.DOTALL)  # as mmengine names the hook
+_SHAPES = re.compile('shapes cannot be multiplied|to have \\d+ channels|must match the size of tensor|'
+                     r'Given groups=|running_mean should contain|normalized_shape')
+_HOSTS = ('mmdet', 'mmseg', 'mmpretrain', 'mmcv')
+_FAILURES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, RuntimeError)
 _FIXABLE_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG,
                   errno.ESTALE)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -104,12 +109,22 @@ def explain(error: BaseException) -> str | None:
         return f'config: {part}: {_one_line(text) or "invalid (no message; see --traceback)"}'
     if isinstance(error, _OF_VALUES) and not _is_out_of_memory(error) and (part := _part_being_built(error)):
         return f'config: {part}: {type(error).__name__}: {_one_line(text) or "no message; see --traceback"}'
+    if isinstance(error, TypeError) and (kind := _unknown_optimizer(error)):
+        return f"type='{kind}' is not in the optimizer registry; check its spelling"
+    if isinstance(error, TypeError) and (hook := _IN_HOOK.search(text)):
+        return f'config: {hook[2]}: {_one_line(hook[1])}'
+    if isinstance(error, RuntimeError) and _SHAPES.search(text) and (module := _module_running(error)):
+        return (f'config: the parts of the model do not fit each other: {module}: {_one_line(text)[:200]}; check their '
+                'numbers of channels')
     if _is_out_of_memory(error):
         return ('the GPU is out of memory: reduce train_dataloader.batch_size or the image size, or train with --amp '
                 f'({_one_line(text).split(". ")[0]})')
     if isinstance(error, RuntimeError) and _WORKER_DIED.search(text):
         return ('a data-loader worker was killed, usually because memory or shared memory (/dev/shm) ran out: '
                 'reduce num_workers of the dataloaders')
+    if isinstance(error, _FAILURES) and (place := _failed_in_a_host(error)):
+        return (f'{place} failed ({type(error).__name__}: {_one_line(text)[:300]}); a value in the config or the data '
+                'does not fit it, and --traceback shows the place')
     return None
 
 
@@ -189,6 +204,37 @@ def _part_being_built(error: BaseException) -> str:
         keys = [key for key, value in outer.items() if hasattr(value, 'get') and _kind(value) == _kind(inner)]
         path.append(str(keys[0]) if keys else _kind(inner))
     return path[0] if len(path) == 1 else f'{".".join(path)} ({_kind(parts[-1])})'
+
+
+def _unknown_optimizer(error: BaseException) -> str:
+    """Name of an optimizer whose class mmengine did not find; it inspects None then."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if (frame.f_globals.get('__name__') == 'mmengine.optim.optimizer.default_constructor'
+                and frame.f_locals.get('optimizer_cls', '') is None):
+            return str(frame.f_locals['self'].optimizer_cfg.get('type'))
+    return ''
+
+
+def _failed_in_a_host(error: BaseException) -> str:
+    """Class and function of a host that raised the error; empty if it is from this package, or from mmengine itself."""
+    last = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get('__name__')).split('.')[0]
+        if package in (*_HOSTS, 'mmkcla'):
+            last = frame, package
+    if last is None or last[1] == 'mmkcla':
+        return ''
+    owner = last[0].f_locals.get('self')
+    return f'{f"{type(owner).__name__}." if owner is not None else ""}{last[0].f_code.co_name} of {last[1]}'
+
+
+def _module_running(error: BaseException) -> str:
+    """Names of the outermost and the innermost module of a model whose forward was running; empty if none was."""
+    torch = sys.modules.get('torch')
+    frames = [frame.f_locals.get('self') for frame, _ in traceback.walk_tb(error.__traceback__)
+              if frame.f_code.co_name == 'forward']
+    names = [type(module).__name__ for module in frames if torch is not None and isinstance(module, torch.nn.Module)]
+    return ' in '.join(dict.fromkeys((names[-1], names[0]))) if names else ''
 
 
 def _kind(part: Any) -> str:

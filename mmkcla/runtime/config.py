@@ -52,6 +52,8 @@ def load_config(name: str, options: list[str]) -> 'Config':
     apply_child_variables(config, path)
     merge_options(config, options)
     refuse_pickled_data(config)
+    from .checks.structure import check_types
+    check_types(config)
     import_custom_modules(config)
     return config
 

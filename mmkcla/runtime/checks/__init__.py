@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 from .keys import check_keys
 from .kinds import check_kinds, check_names
 from .numbers import check_numbers
+from .structure import check_splits
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -20,4 +21,5 @@ def check_settings(config: 'Config', training: bool = True) -> None:
     check_kinds(config)
     check_names(config)
     if training:
+        check_splits(config)
         check_numbers(config)
