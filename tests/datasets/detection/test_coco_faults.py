@@ -107,6 +107,7 @@ def test_missing_keys_are_refused(root, part, key):
     (first('annotations', area=90000), 'areas of more than 2 times the box', 'note'),
     (every('image_id', lambda one: str(one['image_id'])), 'image_id is of another type', 'refused'),
     (every('category_id', lambda one: str(one['category_id'])), 'category_id is of another type', 'refused'),
+    (every('category_id', ''), 'unknown categories', 'refused'),
     (every('image_id', 700), 'unknown images', 'refused'),
     (first('annotations', image_id=700), 'unknown images', 'dropped'),
     (first('annotations', category_id=70), 'unknown categories', 'dropped'),

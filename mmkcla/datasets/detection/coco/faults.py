@@ -212,7 +212,7 @@ def _category_references(table: Table) -> list[Fault]:
     if cause := _other_type(list(refs.values()), table.category_ids):
         kind = 'annotations whose category_id is of another type than the ids of the categories'
         severity, remedy = REFUSED, f'{cause}; write both the same way'
-    elif known and all(type(value) is int for value in numbers) and (
+    elif known and numbers and all(type(value) is int for value in numbers) and (
             shift := next((by for by in (1, -1) if {value + by for value in numbers} <= set(known)), 0)):
         severity = REFUSED
         remedy = (f'category_id counts from {min(numbers)}, the categories from {min(known)}: each object has the '
