@@ -139,13 +139,14 @@ def test_what_is_added_to_a_config() -> None:
                       visualizer=dict(type='DetLocalVisualizer', vis_backends=[dict(type='TensorboardVisBackend')])))
     add_outputs(own)
     assert own.default_hooks == dict(
-        checkpoint=dict(type='mmkcla.AtomicCheckpointHook', interval=5, max_keep_ckpts=2))
+        checkpoint=dict(type='mmkcla.AtomicCheckpointHook', interval=5, max_keep_ckpts=2),
+        non_finite=dict(type='mmkcla.NonFiniteHook'))
     assert own.custom_hooks == [dict(type='mmkcla.CurvesHook', interval=2)]
     assert own.visualizer.vis_backends == [dict(type='TensorboardVisBackend')]
 
     off = Config(dict(train_cfg=dict(max_iters=9), default_hooks=dict(checkpoint=None, logger=None)))
     add_outputs(off)
-    assert off.default_hooks == dict(checkpoint=None, logger=None)
+    assert off.default_hooks == dict(checkpoint=None, logger=None, non_finite=dict(type='mmkcla.NonFiniteHook'))
 
 
 def test_learning_rate_and_batch(capsys) -> None:

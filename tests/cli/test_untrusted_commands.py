@@ -92,9 +92,9 @@ def test_data_arguments(folder, capfd, place):
             continue  # a Python config is a program
         words = [word.format(config=config_file(BASE), file=file) for word in DATA_ARGUMENTS[place].split()]
         code = run(words)
-        error = capfd.readouterr().err
-        assert code in (0, 1, 2) and not marker.exists(), (file.name, error)
-        assert code == 0 or error.strip(), (file.name, error)
+        said = ''.join(capfd.readouterr())
+        assert code in (0, 1, 2) and not marker.exists(), (file.name, said)
+        assert code == 0 or said.strip(), (file.name, said)
 
 
 def test_hostile_files_inside_data_sets(folder, capfd):
