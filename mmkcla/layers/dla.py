@@ -90,8 +90,9 @@ class _SharesUnit(LayerAttention):
     """Base of methods in which all layers of a stage share modules, owned by its first layer."""
 
     cifar_options: ClassVar[dict[str, Any]] = dict(head_channels=Preferred(16), reduction=Preferred(4))
+    for_earlier_layers: ClassVar[bool] = False  # the unit acts on earlier layers only: a stage of one has no use for it
     owner: tuple[_SharesUnit] | None = None  # None: this layer itself
-    unit: DynamicSharingUnit  # the owner's
+    unit: DynamicSharingUnit | None  # the owner's
 
     @classmethod
     def build_stage(cls, channels: int, depth: int, carry_channels: int | None = None, carry_stride: int = 1,
@@ -102,8 +103,9 @@ class _SharesUnit(LayerAttention):
         """
         stage = super().build_stage(channels, depth, **options)
         layers = cast('Sequence[_SharesUnit]', stage)
+        alone = depth == 1 and cls.for_earlier_layers
         for name, module in cls.shared_modules(channels, reduction).items():
-            layers[0].add_module(name, module)
+            layers[0].add_module(name, None if alone else module)
         return _SharingStage(stage)
 
     @staticmethod
@@ -197,17 +199,20 @@ class DLABase(_SharesUnit, MRLABase):
 
         (h, c) ← DSU(p; h, c)       K_i ← K_i ⊙ DSU_h(K_i; h, c)       V_i ← V_i ⊙ DSU_h(GAP(V_i); h, c)
 
-    for the earlier layers i; the refreshed cache is passed to the next layer. Per sample, as in :class:`DLALight`.
+    for the earlier layers i; the refreshed cache is passed to the next layer. Per sample, as in :class:`DLALight`. A
+    stage of one layer has no DSU: it would get no gradient.
 
     Args:
         kwargs: of :class:`MRLABase`; ``reduction`` of :meth:`build_stage`.
     """
 
+    for_earlier_layers = True
+
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is a :class:`DLABaseState`, packed."""
         pooled = global_average(x)
-        after = self.step(pooled, state)
         unit = self.sharing.unit
+        after = UnitState(*[torch.zeros_like(pooled)] * 2) if unit is None else self.step(pooled, state)
         cache = Cache() if self.opens_stage or state is None else self.unpack_cache(state)
         keys = tuple(key * unit(key, *after)[0] for key in cache.vectors)
         values = tuple(value * unit(global_average(value), *after)[0][:, :, None, None].to(value.dtype)

@@ -72,6 +72,22 @@ def test_every_parameter_learns(name):
         assert parameter.grad.abs().sum() > 1e-6 or not decides(name, key), key
 
 
+@pytest.mark.parametrize('depth', [1, 2])
+def test_every_parameter_gets_a_gradient(name, depth):
+    """In short stages too: DDP with find_unused_parameters=False waits for the gradients of all parameters."""
+    method = layer_attention_class(name)
+    options = {**method.cifar_options, 'drop_path': 0.}
+    layers = nn.ModuleList([*method.build_stage(32, depth, **options),
+                            *method.build_stage(64, depth, 32, 2, **options)])
+    state, total = None, 0.
+    for i, layer in enumerate(layers):
+        x = torch.randn(2, *((32, 7, 9) if i < depth else (64, 4, 5)))
+        out, state = layer(x, state, torch.roll(x, 1, 2) if layer.needs_shortcut else None)
+        total = total + out.square().sum()
+    total.backward()
+    assert [key for key, parameter in layers.named_parameters() if parameter.grad is None] == []
+
+
 def test_zero_layer_scale_adds_nothing_then_learns(name):
     layers = build(name, layer_scale_init=0.)
     start = copy.deepcopy(dict(layers.named_parameters()))
@@ -283,7 +299,7 @@ def test_a_default_width_gives_way(name, channels):
 
 @pytest.mark.parametrize('name', ['DLABase', 'DLALight'], ids=str)
 def test_a_default_reduction_gives_way(name):
-    assert layer_attention_class(name).build_stage(8, 1)[0].unit.input[0].out_features == 1
-    assert layer_attention_class(name).build_stage(32, 1)[0].unit.input[0].out_features == 2
+    assert layer_attention_class(name).build_stage(8, 2)[0].unit.input[0].out_features == 1
+    assert layer_attention_class(name).build_stage(32, 2)[0].unit.input[0].out_features == 2
     with pytest.raises(UserError, match='reduction=16 does not fit 8 channels; choose from 1 to 8'):
         layer_attention_class(name).build_stage(8, 1, reduction=16)
