@@ -14,6 +14,10 @@ from ..utils.signals import Interrupted, stop_signals, with_advice
 _TERMINATE_TIMEOUT = 120  # seconds until a process that was asked to stop is killed
 
 
+# set for the commands of a series: their options are meant for the training and the test together
+SHARED_OPTIONS = 'MMKCLA_SHARED_OPTIONS'
+
+
 def run_checked(command: list[str], what: str) -> None:
     """Run a command.
 
@@ -37,8 +41,8 @@ def run_process(command: list[str]) -> tuple[int, str]:
     path = os.pathsep.join(filter(None, [here, os.environ.get('PYTHONPATH')]))
     error_line = last_line = ''
     try:  # a session of its own: Ctrl-C reaches this process only, which passes it on, so it arrives once
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {'PYTHONPATH': path},
-                                   start_new_session=True)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True,
+                                   env=os.environ | {'PYTHONPATH': path, SHARED_OPTIONS: '1'})
     except OSError as error:
         return 127, f'cannot start {command[0]}: {error.strerror}'
     stop = signal.SIGTERM

@@ -1,12 +1,14 @@
 """Settings of a training that have no effect, or another one than they suggest."""
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...utils.text import listed
 from ..moved_variables import walk
+from ..processes import SHARED_OPTIONS
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -20,7 +22,10 @@ PRETRAINED = ('checkpoint', 'pretrained')
 
 
 def unread_options(command: str, options: list[str]) -> Iterator[str]:
-    """Yield one line for each option of ``--cfg-options`` for a section that a command does not read."""
+    """Yield one line for each option of ``--cfg-options`` for a section that a command does not read; none within
+    ``seeds`` and ``sweep``, whose options are for the training and the test."""
+    if os.environ.get(SHARED_OPTIONS):
+        return
     for option in options:
         key = option.partition('=')[0]
         first, _, rest = key.partition('.')

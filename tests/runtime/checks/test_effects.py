@@ -1,4 +1,6 @@
 """Settings without effect, weights that do not fit, and the config of a resumed run."""
+import sys
+
 import pytest
 import torch
 from mmengine.config import Config
@@ -9,6 +11,7 @@ from mmkcla.runtime.checks.effects import unread_options, weight_notes
 from mmkcla.runtime.checks.resumed_config import checkpoint_config, deleted_hint, other_settings
 from mmkcla.runtime.checks.run_length import RunLength
 from mmkcla.runtime.checks.schedules import check_schedules
+from mmkcla.runtime.processes import run_process
 from mmkcla.weights.matching import compare, initial_line, require
 
 RUN = RunLength(True, 12, 1200, 100)
@@ -29,6 +32,13 @@ def test_options_that_a_command_does_not_read(command, option, says) -> None:
 def test_options_that_are_read() -> None:
     assert list(unread_options('test', ['test_evaluator.metric=bbox', 'model.backbone.depth=18', 'val=1'])) == []
     assert list(unread_options('train', ['val_evaluator.metric=bbox', 'optim_wrapper.optimizer.lr=1'])) == []
+
+
+def test_options_of_a_series_are_for_all_of_its_commands(monkeypatch, capfd) -> None:
+    show = "import os; print(os.environ['MMKCLA_SHARED_OPTIONS'])"
+    assert run_process([sys.executable, '-c', show])[0] == 0 and capfd.readouterr().out == '1\n'
+    monkeypatch.setenv('MMKCLA_SHARED_OPTIONS', '1')
+    assert list(unread_options('test', ['train_cfg.max_epochs=2'])) == []
 
 
 def test_losses_of_weight_zero() -> None:
