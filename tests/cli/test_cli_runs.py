@@ -90,8 +90,7 @@ def test_what_gives_an_iteration(monkeypatch):
     (['model.backbone.strides=(1,1)'], 'config: EncoderDecoder.backbone (UNet): The length of strides should be equal '
      'to num_stages, while the strides is (1, 1), the length of strides is 2, and the num_stages is 5.'),
     (['default_hooks.checkpoint.rule=None', 'default_hooks.checkpoint.save_best=odd'],
-     "default_hooks.checkpoint: it is unknown whether greater or smaller values of 'odd' are better; set "
-     "default_hooks.checkpoint.rule='greater' or default_hooks.checkpoint.rule='less'"),
+     "default_hooks.checkpoint.save_best='odd' is not a validation metric; available: "),
     (['train_dataloader.dataset.split=val', 'val_dataloader.dataset.data_root=gone'],
      'no data folder gone (val_dataloader.dataset.data_root)'),
 ])

@@ -370,7 +370,7 @@ def test_sizes_that_a_network_refuses(model, tmp_path, capsys):
 
 
 def test_values_that_are_not_finite(model, tmp_path, capsys):
-    weights_file(Path(model[1]), [np.nan] * 3, [0])
+    weights_file(Path(model[1]), [3e38] * 3, [0])  # finite, unlike the sums
     cv2.imwrite(str(tmp_path / 'a.png'), picture()[0])
     assert main(['infer', *model, str(tmp_path / 'a.png'), '--out-dir', str(tmp_path / 'o')]) == 1
     assert f'error: {tmp_path}/a.png: the network output is not finite' in capsys.readouterr().err

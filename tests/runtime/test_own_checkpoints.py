@@ -10,7 +10,7 @@ from mmkcla.weights.plain_values import plain
 NESTED = ("train_dataloader['dataset']['metainfo'] = dict(classes=('background', 'polyp'), site=dict(name='x', "
           "parts=[1, dict(y=2)]), palette=[[0, 0, 0], [9, 9, 9]])\n")
 GROUPS = ['optim_wrapper.paramwise_cfg.custom_keys.decode_head.lr_mult=0.5',
-          'optim_wrapper.paramwise_cfg.custom_keys.decode_head.extra.note=1']
+          'optim_wrapper.paramwise_cfg.custom_keys.decode_head.extra=[1,2]']
 
 
 def test_nested_metainfo_and_groups_by_option(tmp_path, monkeypatch):
