@@ -30,8 +30,7 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
     kinds = [_kind(evaluator, config.get('default_scope')) for evaluator in evaluators]
     if 'mmpretrain.Accuracy' in kinds and 'mmkcla.ClassScores' not in kinds and _few_labels(config, classes):
         config.test_evaluator = [*evaluators, dict(type='mmkcla.ClassScores')]
-    for evaluator in evaluators:
-        kind = _kind(evaluator, config.get('default_scope'))
+    for evaluator, kind in zip(evaluators, kinds, strict=True):
         if kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric'):
             if few and evaluator.get('classwise') is None:
                 evaluator.update(type='mmkcla.CocoMetric', classwise=True)  # ours takes ids of every kind

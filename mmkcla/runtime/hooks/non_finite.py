@@ -122,27 +122,24 @@ class NonFiniteHook(Hook):
     def _check(self, gradients: list[Tensor]) -> None:
         """Set ``_found`` to what is not finite in any process."""
         flags = [bool(self._bad_files), not all_finite(self._losses), not _all_finite(gradients)]
+        self._ours = flags
         if get_world_size() > 1:
             device = next((value.device for value in (*gradients, *self._losses)), torch.device('cpu'))
             shared = torch.tensor(flags, dtype=torch.int32, device=device)
             all_reduce(shared, 'max')
-            self._ours = flags
             flags = [bool(flag) for flag in shared.tolist()]
-        else:
-            self._ours = flags
         self._found += [kind for kind, flag in enumerate(flags) if flag and kind not in self._found]
         self._losses = []
 
     def _act(self, runner: Any, model: torch.nn.Module, before: list[Tensor]) -> None:
         """Stop, or undo the iteration and count it."""
         files = self._blamed()
-        names = non_finite_entries(model.state_dict()) if self.action == 'stop' else []
         if self.action == 'skip':
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
-            names = non_finite_entries(model.state_dict())
+        names = non_finite_entries(model.state_dict())
         what = self._what(names)
-        if names and self.action == 'skip' or self.action == 'stop':
+        if names or self.action == 'stop':
             raise NonFiniteError(self._where(runner, what, files))
         for wrapper in self._wrappers:
             wrapper.zero_grad()
