@@ -92,9 +92,9 @@ class CheckedRunner(Runner):
     def build_dataloader(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Like mmengine's, but let the worker processes end with this one, and leave signals to it."""
         loader = super().build_dataloader(*args, **kwargs)
-        prepare_loader(loader, self.seed)
         if getattr(loader, 'num_workers', 0):
             loader.worker_init_fn = partial(init_worker, loader.worker_init_fn)
+        prepare_loader(loader, self.seed)  # last, so that the training loop sees that it is done
         return loader
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
