@@ -23,6 +23,8 @@ _LOADER = ('dataset', 'num_batch_per_epoch', 'disable_subprocess_warning')
 _LOOPS = {'train_cfg': ('EpochBasedTrainLoop', 'IterBasedTrainLoop'), 'val_cfg': ('ValLoop', ),
           'test_cfg': ('TestLoop', )}
 _WRAPPER = frozenset(('optimizer', 'constructor', 'paramwise_cfg'))
+_BOOL = Kinds(frozenset((bool, )))
+_OF_BUILDERS = dict(requires_grad=_BOOL, convert_to_iter_based=_BOOL, fallback_on_stride=_BOOL, _delete_=_BOOL)
 
 
 def check_keys(config: Config) -> None:
@@ -56,7 +58,8 @@ def parts_of(config: Config) -> Iterator[Part]:
     for split in ('train', 'val', 'test'):
         loader = read.get(f'{split}_dataloader')
         if isinstance(loader, dict) and 'type' not in loader:
-            yield Part(f'{split}_dataloader', loader, _loader_names(), 'a dataloader', kinds=kinds_taken(DataLoader))
+            yield Part(f'{split}_dataloader', loader, _loader_names(), 'a dataloader',
+                       kinds={**kinds_taken(DataLoader), 'disable_subprocess_warning': _BOOL})
         loop = read.get(f'{split}_cfg')
         if isinstance(loop, dict) and 'type' not in loop:
             yield _loop(f'{split}_cfg', loop)
@@ -78,7 +81,7 @@ def _environment(read: dict[str, Any]) -> Iterator[Part]:
     environment = read.get('env_cfg')
     if isinstance(environment, dict):
         yield Part('env_cfg', environment, frozenset(('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit')),
-                   'the environment', kinds=dict(cudnn_benchmark=Kinds(frozenset((bool, )))))
+                   'the environment', kinds=dict(cudnn_benchmark=_BOOL))
         if isinstance(environment.get('mp_cfg'), dict):
             names = frozenset(inspect.signature(set_multi_processing).parameters) - {'distributed'}
             yield Part('env_cfg.mp_cfg', environment['mp_cfg'], names, 'set_multi_processing',
@@ -89,7 +92,7 @@ def _environment(read: dict[str, Any]) -> Iterator[Part]:
                    kinds=kinds_taken(Runner.set_randomness))
     if isinstance(read.get('auto_scale_lr'), dict):
         yield Part('auto_scale_lr', read['auto_scale_lr'], frozenset(('enable', 'base_batch_size')), 'the scaling',
-                   kinds=dict(enable=Kinds(frozenset((bool, )))))
+                   kinds=dict(enable=_BOOL))
     processor = read.get('log_processor')
     if isinstance(processor, dict) and 'type' not in processor:
         yield Part('log_processor', processor, accepted(LogProcessor) or frozenset(processor), 'LogProcessor',
@@ -100,7 +103,7 @@ def _loop(place: str, loop: dict) -> Part:
     import mmengine.runner
     kind = _LOOPS[place][0 if loop.get('by_epoch', True) else -1]
     names = (accepted(getattr(mmengine.runner, kind)) or frozenset(loop)) - {'runner', 'dataloader', 'evaluator'}
-    kinds = {**kinds_taken(getattr(mmengine.runner, kind)), 'by_epoch': Kinds(frozenset((bool, )))}
+    kinds = {**kinds_taken(getattr(mmengine.runner, kind)), 'by_epoch': _BOOL}
     return Part(place, loop, names | ({'by_epoch'} if place == 'train_cfg' else frozenset()), kind, kinds=kinds)
 
 
@@ -126,7 +129,7 @@ def _typed(part: Any, place: str, scope: str | None, around: tuple[Any, ...] = (
     if classes:
         name = kind if isinstance(kind, str) else getattr(kind, '__name__', str(kind))
         yield Part(place, part, names | BY_BUILDERS | (_WRAPPER if place == 'optim_wrapper' else frozenset()), name,
-                   (*around, *(() if complete else classes)), complete, merged(classes))
+                   (*around, *(() if complete else classes)), complete, {**_OF_BUILDERS, **merged(classes)})
     for key, inner in part.items():
         if key != 'override':  # of init_cfg: names a module in addition
             yield from _typed(inner, f'{place}.{key}', scope, (*around, *classes))

@@ -1,7 +1,9 @@
 """The kinds of values that the arguments of a class take, read from its type hints and defaults."""
 from __future__ import annotations
 
+import contextlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,7 @@ _WRONG_HINTS = {('AmpOptimWrapper.__init__', 'loss_scale')}  # str, but it takes
 @dataclass(frozen=True)
 class Kinds:
     """The plain types that an argument takes. If ``certain`` is False, they follow from its default only, and it may
-    take others as well."""
+    take others as well; text only if ``types`` has it."""
 
     types: frozenset[type]
     certain: bool = True
@@ -31,6 +33,8 @@ class Kinds:
         """Return what the value must be if it is of another kind, else None. None and objects are never judged."""
         if isinstance(value, str) and bool in self.types and value.strip().lower() in TRUTH:
             return f'True or False; write {TRUTH[value.strip().lower()]}'
+        if isinstance(value, str) and not self.certain and str not in self.types:
+            return 'True or False'
         if not self.certain or value is None or not isinstance(value, (bool, int, float, str, dict, list, tuple)):
             return None
         return None if self._fits(value) else ' or '.join(word for kind, word in _WORDS.items() if kind in self.types)
@@ -46,6 +50,9 @@ class Kinds:
         if isinstance(value, str):
             return str in self.types
         return containers or isinstance(value, (list, tuple)) and numbers
+
+
+_ANYTHING = Kinds(frozenset((str, )), certain=False)
 
 
 def merged(parts: Iterable[Any]) -> dict[str, Kinds]:
@@ -75,6 +82,8 @@ def kinds_taken(part: Any) -> dict[str, Kinds]:
             if (function.__qualname__, parameter.name) in _WRONG_HINTS:
                 hint = Any
             found[parameter.name] = _kinds(hint, parameter.default)
+            if not found[parameter.name].certain and _compares_text(function, parameter.name):
+                found[parameter.name] |= _ANYTHING
     return found
 
 
@@ -88,14 +97,28 @@ def _hints(function: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except Exception:  # names that only type checkers import
-        return {name: hint for name, hint in getattr(function, '__annotations__', {}).items()
-                if not isinstance(hint, str)}
+        found: dict[str, Any] = {}
+        for name, hint in getattr(function, '__annotations__', {}).items():
+            with contextlib.suppress(Exception):
+                found |= typing.get_type_hints(types.SimpleNamespace(__annotations__={name: hint}),
+                                               getattr(function, '__globals__', None))
+        return found
+
+
+def _compares_text(function: Any, name: str) -> bool:
+    """Whether a function asks if its argument is text, as FPN does for ``add_extra_convs=False``."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        return False
+    pattern = rf"""isinstance\({name}, \(?[\w, ]*\bstr\b|\b{name} (==|!=|in|not in) [\[('"]"""
+    return re.search(pattern, source) is not None
 
 
 def _kinds(hint: Any, default: Any) -> Kinds:
     types_ = _of_hint(hint)
     if types_ is None:
-        return Kinds(frozenset((bool, ) if isinstance(default, bool) else ()), certain=False)
+        return Kinds(frozenset((bool, )), certain=False) if isinstance(default, bool) else _ANYTHING
     if default is not inspect.Parameter.empty and default is not None:
         types_ = types_ | (_of_hint(type(default)) or frozenset())  # (scale: int = 'auto')
     return Kinds(types_)

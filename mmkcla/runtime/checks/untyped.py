@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
+from .kinds_taken import merged
 from .parts import Part, classes_of, names_of
 
 _CLOSE = 0.75  # ratio of difflib
@@ -59,7 +60,8 @@ def preprocessor_part(config: Any, scope: str | None) -> Part | None:
         found = _DEFAULT_TYPE.search(inspect.getsource(owner))
         if found:
             names, complete = names_of(found[1], scope)
-            return Part(place, entries, names | {'type'}, found[1], complete=complete) if names else None
+            kinds = merged(classes_of(found[1], scope))
+            return Part(place, entries, names | {'type'}, found[1], complete=complete, kinds=kinds) if names else None
     return None
 
 

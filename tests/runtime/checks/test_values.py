@@ -111,17 +111,63 @@ def test_preprocessor_without_a_type() -> None:
                                                      "'mean'?)")
 
 
+@pytest.mark.parametrize('value', ['abc', '', '1', 'Flase'])
+@pytest.mark.parametrize(('name', 'place'), [
+    *((COINS, f'train_dataloader.{key}') for key in ('drop_last', 'pin_memory', 'persistent_workers')),
+    (COINS, 'model.backbone.norm_eval'), (COINS, 'model.backbone.with_cp'),
+    (COINS, 'model.backbone.norm_cfg.requires_grad'), (COINS, 'model.rpn_head.loss_cls.use_sigmoid'),
+    (COINS, 'default_hooks.checkpoint.by_epoch'),
+    (COINS, 'model.neck.no_norm_on_lateral'), (DIGITS, 'data_preprocessor.to_rgb'),
+    (DIGITS, 'model.data_preprocessor.to_rgb'), (UNET, 'train_dataloader.dataset.reduce_zero_label')])
+def test_text_in_place_of_a_truth_value(name, place, value) -> None:
+    norm = ['model.backbone.norm_cfg.type=BN'] if 'norm_cfg' in place else []
+    assert refusal(name, *norm, f"{place}='{value}'") == f'{place}={value!r} must be True or False'
+
+
+def test_text_that_an_argument_with_a_truth_value_as_default_takes() -> None:
+    """FPN takes False, True or text for ``add_extra_convs``, and checks the text itself."""
+    config = load_config(COINS, ['model.neck.add_extra_convs=on_input'])
+    check_settings(config)
+    prepare_hosts(config)
+    check_keys(config)
+
+
+def test_every_default_that_is_a_truth_value_refuses_text() -> None:
+    """Of all classes that the hosts register; the exceptions compare the argument with text."""
+    import mmengine.registry as registries
+    roots = [root for root in vars(registries).values() if isinstance(root, registries.Registry)]
+    classes = {part for root in roots for each in (root, *root.children.values()) for part in each.module_dict.values()}
+    count, taking = 0, set()
+    for part in classes:
+        try:
+            parameters = inspect.signature(part).parameters.values()
+        except (TypeError, ValueError):
+            continue
+        for parameter in parameters:
+            if isinstance(parameter.default, bool):
+                kinds = kinds_taken(part)[parameter.name]
+                count += 1
+                if not kinds.refusal('abc'):
+                    taking.add(parameter.name)
+                assert kinds.refusal('no') and not kinds.refusal(True), (part, parameter)
+    assert count > 1000
+    assert taking <= {'add_extra_convs', 'bias', 'resume'}, taking
+
+
 def _function(a: bool, b: Optional[int], c: Union[bool, str],  # noqa: UP007, UP045
               d: float, e: dict, f: 'list[int]', g=True,
-              h=1, *, i: Literal['x'], j: inspect.Signature = None, k: int | None = None, **rest):
+              h=1, *, i: Literal['x'], j: inspect.Signature = None, k: int | None = None, m=False, n: 'bool' = True,
+              o: 'OnlyForTypeCheckers' = None, **rest):  # noqa: F821
     """All sorts of hints."""
+    assert isinstance(m, (str, bool))
 
 
 @pytest.mark.parametrize(('name', 'right', 'wrong'), [
     ('a', [True, 0, None], ['no', 'x', 2, 1.5, [], {}]), ('b', [1, 1.5, (1, 2), None], ['1', True, {}]),
     ('c', ['x', True], ['no', 'OFF', 5, {}]), ('d', [1, 2.5], ['x', False]), ('e', [{}, []], ['x', 1, True]),
-    ('f', [[1], (1, ), 3], ['x', True]), ('g', [5, 'x', {}], ['yes']), ('h', ['x', 'no', []], []),
-    ('i', ['x', 'y'], [1, True]), ('j', [1, 'no', True], []), ('k', [3, None], ['x', {}])])
+    ('f', [[1], (1, ), 3], ['x', True]), ('g', [5, {}], ['yes', 'x']), ('h', ['x', 'no', []], []),
+    ('i', ['x', 'y'], [1, True]), ('j', [1, 'no', True], []), ('k', [3, None], ['x', {}]),
+    ('m', ['x', True, 'on_input'], ['no']), ('n', [True, 0], ['x', 'no', 2])])
 def test_kinds_of_hints_and_defaults(name, right, wrong) -> None:
     kinds = kinds_taken(_function)[name]
     assert [value for value in right if kinds.refusal(value)] == []
