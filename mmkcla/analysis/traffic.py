@@ -40,10 +40,10 @@ class TrafficCounter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if not (func.is_view or name in _ALLOCATIONS):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
+        if tensors and not (func.is_view or name in _ALLOCATIONS):
             self.calls_by_name[name] += 1
-            self.traffic_by_name[name] += sum(_bytes(leaf) for leaf in tree_leaves((args, kwargs, out))
-                                              if isinstance(leaf, Tensor))
+            self.traffic_by_name[name] += sum(_bytes(tensor) for tensor in tensors)
         return out
 
 

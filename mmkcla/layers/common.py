@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 from torchvision.ops import StochasticDepth
@@ -76,11 +77,36 @@ def per_channel(scores: Tensor, head_channels: int, dtype: torch.dtype) -> Tenso
     return scores.to(dtype).repeat_interleave(head_channels, dim=1)[:, :, None, None]
 
 
+def runs_eagerly(x: Any) -> bool:
+    """Whether ``x`` is a plain tensor in eager mode: not compiled, exported, traced or transformed (``torch.func``)."""
+    return (type(x) in (Tensor, nn.Parameter)
+            and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
+                     or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0))
+
+
+def is_observed(modules: Iterable[nn.Module]) -> bool:
+    """Whether hooks or a replaced ``forward`` would miss a call of one of the modules that is not made."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return True
+    return any(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+               or module._backward_pre_hooks or 'forward' in vars(module) for module in modules)
+
+
+def channel_conv(pooled: Tensor, weight: Tensor) -> Tensor:
+    """c1d by torch's convolution: ``(B, C) -> (B, C)``, outside of autocast."""
+    half = weight.shape[-1] // 2
+    if not pooled.is_cuda:
+        return torch.conv1d(pooled[:, None], weight, padding=half)[:, 0]
+    # cuDNN would convolve float32 in TF32; matrix products do so only on request
+    windows = F.pad(pooled, (half, half)).unfold(1, weight.shape[-1], 1)
+    return windows @ weight.flatten()
+
+
 class ChannelConv(nn.Module):
     """c1d: a one-channel 1-D convolution along the channel axis, odd kernel, zero padding, no bias.
 
-    Computed as shifted products instead of ``conv1d``, which autocast would run in half precision, where keys of large
-    activations overflow.
+    Never in half precision, where keys of large activations overflow. Where the network is traced or compiled, it is
+    computed as shifted products, since ``conv1d`` would follow autocast.
 
     Args:
         channels: length of the axis; decides the kernel size by :func:`channel_kernel_size`.
@@ -98,6 +124,9 @@ class ChannelConv(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """``(B, C) -> (B, C)``, in the type of ``pooled``."""
+        if runs_eagerly(pooled):
+            with torch.autocast(pooled.device.type, enabled=False):
+                return channel_conv(pooled, self.weight.to(pooled.dtype))
         padded = F.pad(pooled, (self.kernel_size // 2, ) * 2)
         # slices instead of unfold, which ONNX does not have
         last = self.kernel_size - 1

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
 
 from ..errors import UserError
 from .base import LayerAttention, State
@@ -19,23 +19,26 @@ from .common import (
     global_average,
     in_type_of,
     per_channel,
+    runs_eagerly,
+    score_dtype,
     split_heads,
 )
 from .inspection import CARRY, Call, Shares, own_keys
+from .kcla_fused import Constants, Parts, fits, run
 
 TEMPERATURE_MODES = ('fixed', 'learnable', 'dynamic')
 GATE_KEYS = ('current', 'accumulated')
 MAX_SCORE = 10.  # P·‖K‖ is cut off here, so that no weight exceeds e^10
-LOG_OFFSET = math.log(1e-3)  # the paper's code divides by z + 1e-3
+OFFSET = 1e-3  # the paper's code divides by z + 1e-3
 NORM_EPS = 1e-6  # below it a key counts as zero: its direction is cut to zero, the gate is σ(0)
 DYNAMIC_BOUND = math.log(2.)  # a dynamic temperature stays within half and twice its base
 
 
 class KCLAState(NamedTuple):
-    """The running mean m ``(B, C, H, W)``, log z ``(B, G)``, and ΣK ``(B, C)`` if the gate's angle is to it."""
+    """The running mean m ``(B, C, H, W)``, z ``(B, G)``, and ΣK ``(B, C)`` if the gate's angle is to it."""
 
     mean: Tensor
-    log_z: Tensor
+    z: Tensor
     key_sum: Tensor | None = None
 
     def pack(self) -> State:
@@ -53,14 +56,14 @@ class KCLA(LayerAttention):
 
     With p the global average of x, Q = c1d(p; a), K = c1d(p; b) split into G heads, P_g the temperatures::
 
-        ℓ = min(P·‖K‖, 10)                    log z ← logaddexp(log z, ℓ)           α = exp(ℓ − log z)
+        w = exp(min(P·‖K‖, 10))               z ← z + w                             α = w/z
         m ← m + α (x − m)                     A = m · z/(z + 1e-3)
         γ = σ(Φ ⟨Q, K⟩/‖K‖)                   retrieved = DropPath(ReLU(BN(γ · f_V(A))))
 
     so that A is, per head, the softmax over all layers so far of min(P·‖K_i‖, 10) applied to their maps. The weights
     over layers depend on the keys alone; the query gates the heads; keys are static, and "dynamic in V" means that the
     current layer's f_V acts on the whole mean. The live state is one map and G numbers per sample, whatever the depth.
-    Scores, exponents and log z are float32 under autocast; an all-zero map gives a finite result with gate σ(0).
+    Scores, exponents and z are float32 under autocast; an all-zero map gives a finite result with gate σ(0).
 
     At the first layer of a stage the previous stage's mean is carried over (the paper's Algorithm 1) and becomes one
     token; odd sizes work where both sides round up. See :class:`Carry`.
@@ -85,6 +88,8 @@ class KCLA(LayerAttention):
             stage's own mean so far is carried, i.e. normalised and made one token again (11 in the reference R101).
         carry_bias: bias of the carry's convolution.
         share_carry_key: the carry takes this layer's key convolution instead of its own.
+        fused: compute the layer with :mod:`.kcla_fused` wherever it can (the default options, BN, eager), which needs
+            less time and memory and whose gradients cannot be differentiated again; off: always in the plain form.
         options: of :class:`LayerAttention`.
 
     Raises:
@@ -92,14 +97,14 @@ class KCLA(LayerAttention):
     """
 
     cifar_options = dict(head_channels=Preferred(16))
-    not_recorded = frozenset({'temperature_range'})  # the start of weights
+    not_recorded = frozenset({'temperature_range', 'fused'})  # the start of weights; the same function
 
     def __init__(self, channels: int, head_channels: int = Preferred(64), carry_channels: int | None = None,
                  carry_stride: int = 2, temperature: str = 'fixed',
                  temperature_range: tuple[float, float] = (0.7, 1 / 0.7),
                  dynamic_value: bool = True, head_mixing: bool = True, relu: bool = True, gate_key: str = 'current',
                  scale_by_width: bool = False, carry_bias: bool = False, share_carry_key: bool = False,
-                 **options: Any) -> None:
+                 fused: bool = True, **options: Any) -> None:
         super().__init__(**options)
         self.channels = channels
         self.num_heads = split_heads(channels, head_channels, carry_channels)
@@ -107,6 +112,7 @@ class KCLA(LayerAttention):
         self.temperature = _one_of('temperature', temperature, TEMPERATURE_MODES)
         self.temperature_range = _positive_range(temperature_range)
         self.dynamic_value = dynamic_value
+        self.fused = fused
         self.gate_key = _one_of('gate_key', gate_key, GATE_KEYS)
         self.norm_scale = self.head_channels ** -0.5 if scale_by_width else 1.
 
@@ -123,6 +129,7 @@ class KCLA(LayerAttention):
             self.register_buffer('log_temperature', torch.empty(self.num_heads))
         else:
             self.log_temperature = nn.Parameter(torch.empty(self.num_heads))
+        self._known_temperatures: tuple[Any, Tensor] | None = None
         # per head: slope and offset of the predicted shift
         self.shift = nn.Parameter(torch.empty(2, self.num_heads)) if temperature == 'dynamic' else None
         self.reset_own_parameters()
@@ -157,41 +164,81 @@ class KCLA(LayerAttention):
         """Split ``(B, C)`` into ``(B, G, d)``."""
         return pooled.unflatten(1, (self.num_heads, self.head_channels))
 
-    def _weight(self, key: Tensor, log_temperature: Tensor) -> Tensor:
-        """ℓ = min(P·‖K‖, 10): ``(B, G, d) -> (B, G)``."""
-        norm = torch.linalg.vector_norm(key, dim=-1) * self.norm_scale
-        return (log_temperature.exp() * norm).clamp(max=MAX_SCORE)
+    def _temperatures(self, score: Tensor) -> Tensor:
+        """P of each head, ``(G,)``, or ``(B, G)`` where it depends on ``score``, and in the type of that."""
+        if self.shift is None:
+            return self._base_temperatures(score)
+        slope, offset = in_type_of(self.shift, score)
+        shift = DYNAMIC_BOUND * torch.tanh(slope * score + offset)
+        return (in_type_of(self.log_temperature, score) + shift).exp()
+
+    def _base_temperatures(self, like: Tensor) -> Tensor:
+        """P of each head before any shift, ``(G,)``, in the type of ``like``; if fixed, computed once."""
+        log_temperature = in_type_of(self.log_temperature, like)
+        if self.temperature == 'learnable' or not runs_eagerly(like) or self.log_temperature.is_inference():
+            return log_temperature.exp()
+        held = self.log_temperature
+        known = (held.data_ptr(), held._version, held.device, like.dtype)
+        if self._known_temperatures is None or self._known_temperatures[0] != known:
+            with torch.inference_mode(False):
+                self._known_temperatures = known, log_temperature.exp()
+        return self._known_temperatures[1]
+
+    def _weight(self, key: Tensor, temperature: Tensor) -> Tensor:
+        """w = exp(min(P·‖K‖, 10)): ``(B, G, d) -> (B, G)``."""
+        norm = torch.linalg.vector_norm(key, dim=-1)
+        if self.norm_scale != 1:
+            norm = norm * self.norm_scale
+        return (temperature * norm).clamp(max=MAX_SCORE).exp()
 
     def _score(self, query: Tensor, key: Tensor) -> Tensor:
         """⟨Q, K⟩/‖K‖: ``(B, G, d)`` to ``(B, G)``."""
         length = torch.linalg.vector_norm(key, dim=-1, keepdim=True)
         return (query * (key / length.clamp(min=NORM_EPS))).sum(-1)
 
-    def _log_temperature(self, score: Tensor) -> Tensor:
-        """log P of each head, ``(G,)``, or ``(B, G)`` where it depends on ``score``."""
-        log_temperature = in_type_of(self.log_temperature, score)
-        if self.shift is None:
-            return log_temperature
-        slope, offset = in_type_of(self.shift, score)
-        return log_temperature + DYNAMIC_BOUND * torch.tanh(slope * score + offset)
-
     def _carried(self, carry: Carry, before: KCLAState) -> KCLAState:
         """Carry the mean of the previous stage as the first token of this stage."""
         mean, key = carry(before.mean, self.key)
         key = self._heads(key)
-        return KCLAState(mean, self._weight(key, in_type_of(self.log_temperature, key)), key.flatten(1))
+        return KCLAState(mean, self._weight(key, self._base_temperatures(key)), key.flatten(1))
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None = None) -> tuple[Tensor, State]:
         """``state`` is a :class:`KCLAState`, packed."""
-        pooled = global_average(x)
-        query, key = self._heads(self.query(pooled)), self._heads(self.key(pooled))
-
         before = None if state is None else KCLAState.unpack(state)
         if self.carry is not None and before is not None:
             before = self._carried(self.carry, before)
         elif self.opens_stage:
             before = None
+        return self._attend_fused(x, before) if self._runs_fused(x) else self._attend_plain(x, before)
 
+    def _runs_fused(self, x: Tensor) -> bool:
+        """Whether :mod:`.kcla_fused` has this form and may run here."""
+        norm, drop_path = self.norm, self.drop_path
+        return (self.fused and self.dynamic_value and self.shift is None and self.gate_key == 'current'
+                and self.layer_scale is None and type(self.relu) is nn.ReLU and type(self.value) is nn.Conv2d
+                and type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
+                and norm.momentum is not None and type(drop_path) in (nn.Identity, StochasticDepth)
+                and fits(x, (self.query, self.key, self.value, self.head_mixing, norm, self.relu, drop_path)))
+
+    def _attend_fused(self, x: Tensor, before: KCLAState | None) -> tuple[Tensor, State]:
+        norm = cast(nn.BatchNorm2d, self.norm)
+        if norm.training and norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
+        keep = None
+        if self.training and isinstance(self.drop_path, StochasticDepth):
+            keep = x.new_empty(len(x)).bernoulli_(1 - self.drop_path.p).div_(1 - self.drop_path.p)
+        mixing = self.head_mixing.weight if isinstance(self.head_mixing, HeadMixing) else None
+        temperatures = self._base_temperatures(x.new_empty(0, dtype=score_dtype(x)))
+        parts = Parts(self.query.weight, self.key.weight, temperatures, mixing, self.value.weight, norm.weight,
+                      norm.bias, norm.running_mean, norm.running_var, keep)
+        numbers = Constants(self.head_channels, self.norm_scale, MAX_SCORE, OFFSET, NORM_EPS, norm.training,
+                            norm.momentum, norm.eps)
+        out, mean, z = run(x, before and before.mean, before and before.z, parts, numbers)
+        return out, KCLAState(mean, z).pack()
+
+    def _attend_plain(self, x: Tensor, before: KCLAState | None) -> tuple[Tensor, State]:
+        pooled = global_average(x)
+        query, key = self._heads(self.query(pooled)), self._heads(self.key(pooled))
         accumulated = key
         if self.gate_key == 'accumulated' and before is not None:
             assert before.key_sum is not None  # kept for this gate
@@ -199,22 +246,22 @@ class KCLA(LayerAttention):
         score = self._score(query, accumulated)
         gate = self.head_mixing(score).sigmoid()
 
-        weight = self._weight(key, self._log_temperature(score))
+        weight = self._weight(key, self._temperatures(score))
         token = x if self.dynamic_value else self.value(x)
         if before is None:
-            mean, log_z = token, weight
+            mean, z = token, weight
         else:
-            log_z = _logaddexp(before.log_z, weight)
+            z = before.z + weight
             # lerp rounds once in half precision, and keeps no x - mean for the backward pass
-            share = per_channel((weight - log_z).exp(), self.head_channels, token.dtype)
+            share = per_channel(weight / z, self.head_channels, token.dtype)
             mean = torch.lerp(before.mean.to(token.dtype), token, share)
 
         # z/(z + 1e-3) is a number per head, f_V is linear and per channel: it joins the gate
-        gate = gate * (log_z - LOG_OFFSET).sigmoid()
+        gate = gate * (z / (z + OFFSET))
         value = self.value(mean) if self.dynamic_value else mean
         out = self.output(value * per_channel(gate, self.head_channels, value.dtype))
         key_sum = None if self.gate_key == 'current' else accumulated.flatten(1)
-        return out, KCLAState(mean, log_z, key_sum).pack()
+        return out, KCLAState(mean, z, key_sum).pack()
 
     def stage_keys(self, calls: Sequence[Call]) -> Tensor:
         """Each layer's own keys; see :meth:`LayerAttention.stage_keys`."""
@@ -223,23 +270,22 @@ class KCLA(LayerAttention):
     def layer_shares(self, calls: Sequence[Call[KCLA]], position: int) -> Shares:
         """The softmax over layers: A_t = Σ share_i X_i (up to the factor z/(z + 1e-3), which the gate takes).
 
-        From the recorded log z: α_t = 1 − exp(log z_{t−1} − log z_t), share_i = α_i Π_{j>i} (1 − α_j). The carry is one
-        token; a carry inside a stage (``carry_blocks``) makes one token of all layers before it.
+        From the recorded z: 1 − α_t = z_{t−1}/z_t, share_i = α_i Π_{j>i} (1 − α_j). The carry is one token; a carry
+        inside a stage (``carry_blocks``) makes one token of all layers before it.
         """
         start = max(i for i in range(position + 1) if i == 0 or calls[i].layer.carry is not None)
         tokens, weights = [], []
         for i in range(start, position + 1):
             call = calls[i]
-            log_z = KCLAState.unpack(call.new_state).log_z
+            z = KCLAState.unpack(call.new_state).z
             if (carry := call.layer.carry) is not None and call.state is not None:
-                before = call.layer._carried(carry, KCLAState.unpack(call.state)).log_z
-                tokens, weights = [CARRY], [torch.ones_like(log_z)]
+                before = call.layer._carried(carry, KCLAState.unpack(call.state)).z
+                tokens, weights = [CARRY], [torch.ones_like(z)]
             elif i == start:
-                before = torch.full_like(log_z, -torch.inf)
+                before = torch.zeros_like(z)
             else:
-                before = KCLAState.unpack(calls[i - 1].new_state).log_z
-            own = -torch.expm1(before - log_z)
-            weights = [weight * (before - log_z).exp() for weight in weights] + [own]
+                before = KCLAState.unpack(calls[i - 1].new_state).z
+            weights = [weight * (before / z) for weight in weights] + [(z - before) / z]
             tokens.append(i + 1)
         return Shares(tokens, torch.stack(weights))
 
@@ -256,7 +302,7 @@ class KCLA(LayerAttention):
     def head_temperatures(self, call: Call) -> Tensor:
         """P, ``(B, G)``; it differs between samples only if dynamic."""
         score = self._recorded_score(call)
-        return self._log_temperature(score).exp().expand_as(score)
+        return self._temperatures(score).expand_as(score)
 
     def head_mixing_matrix(self) -> Tensor | None:
         """Φ, ``(G, G)``; None if it is off."""
@@ -299,12 +345,6 @@ class Carry(nn.Module):
         mean = self.norm(self.conv(mean))
         key = shared_key if self.key is None else self.key
         return mean, key(global_average(mean))
-
-
-def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    if torch.onnx.is_in_onnx_export():  # the exporter without dynamo does not know it
-        return torch.maximum(a, b) + F.softplus(-(a - b).abs())
-    return torch.logaddexp(a, b)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:

@@ -146,9 +146,9 @@ def test_one_layer(data_dir, tmp_path, capsys):
     layer = space['layer'].double().eval()
     assert layer.carry.conv.weight.shape == (512, 32, 1, 1) and layer.num_heads == 8
     # the state that the third layer left: its history mean is m z/(z + 1e-3)
-    log_z = arrays['log_z/2'].double()
-    share = (log_z.exp() / (log_z.exp() + 1e-3)).repeat_interleave(64, 1)[..., None, None]
-    out, _ = layer(arrays['x/3'].double(), (arrays['history_mean/2'].double() / share, log_z))
+    z = arrays['log_z/2'].double().exp()
+    share = (z / (z + 1e-3)).repeat_interleave(64, 1)[..., None, None]
+    out, _ = layer(arrays['x/3'].double(), (arrays['history_mean/2'].double() / share, z))
     assert (out - arrays['out/3']).abs().max() <= 1e-6 * arrays['out/3'].abs().max()
 
 

@@ -123,15 +123,14 @@ def test_kcla_gate_makes_the_output(options) -> None:
             layer.shift.data.normal_()
     stage, = stages_of(layers)
     for call in stage.calls:
-        mean, log_z, _ = KCLAState(*call.new_state)
-        z = log_z.exp()
+        mean, z, _ = KCLAState(*call.new_state)
         value = call.layer.value(mean * per_channel(z / (z + 1e-3), WIDTH, torch.float64))
         gates = per_channel(call.layer.head_gates(call), WIDTH, torch.float64)
         torch.testing.assert_close(output_of(call, value * gates), call.retrieved)
     if options.get('temperature'):  # the first layer's log z is its own P·‖K‖
         call = stage.calls[0]
         length = stage.keys()[0].norm(dim=-1)
-        torch.testing.assert_close(KCLAState(*call.new_state).log_z, call.layer.head_temperatures(call) * length)
+        torch.testing.assert_close(KCLAState(*call.new_state).z.log(), call.layer.head_temperatures(call) * length)
 
 
 @torch.no_grad()
