@@ -129,7 +129,7 @@ class KCLA(LayerAttention):
             self.register_buffer('log_temperature', torch.empty(self.num_heads))
         else:
             self.log_temperature = nn.Parameter(torch.empty(self.num_heads))
-        self._known_temperatures: tuple[Any, Tensor] | None = None
+        self._known_temperatures: tuple[Tensor, int, torch.dtype, Tensor] | None = None
         # per head: slope and offset of the predicted shift
         self.shift = nn.Parameter(torch.empty(2, self.num_heads)) if temperature == 'dynamic' else None
         self.reset_own_parameters()
@@ -175,14 +175,14 @@ class KCLA(LayerAttention):
     def _base_temperatures(self, like: Tensor) -> Tensor:
         """P of each head before any shift, ``(G,)``, in the type of ``like``; if fixed, computed once."""
         log_temperature = in_type_of(self.log_temperature, like)
-        if self.temperature == 'learnable' or not runs_eagerly(like) or self.log_temperature.is_inference():
-            return log_temperature.exp()
         held = self.log_temperature
-        known = (held.data_ptr(), held._version, held.device, like.dtype)
-        if self._known_temperatures is None or self._known_temperatures[0] != known:
+        if self.temperature != 'fixed' or not runs_eagerly(like) or held.is_inference():
+            return log_temperature.exp()
+        known = self._known_temperatures  # one look: threads may share the layer
+        if known is None or known[0] is not held or known[1:3] != (held._version, like.dtype):
             with torch.inference_mode(False):
-                self._known_temperatures = known, log_temperature.exp()
-        return self._known_temperatures[1]
+                known = self._known_temperatures = held, held._version, like.dtype, log_temperature.exp()
+        return known[3]
 
     def _weight(self, key: Tensor, temperature: Tensor) -> Tensor:
         """w = exp(min(P·‖K‖, 10)): ``(B, G, d) -> (B, G)``."""
@@ -215,7 +215,7 @@ class KCLA(LayerAttention):
         """Whether :mod:`.kcla_fused` has this form and may run here."""
         norm, drop_path = self.norm, self.drop_path
         return (self.fused and self.dynamic_value and self.shift is None and self.gate_key == 'current'
-                and self.layer_scale is None and type(self.relu) is nn.ReLU and type(self.value) is nn.Conv2d
+                and type(self.relu) is nn.ReLU and type(self.value) is nn.Conv2d
                 and type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
                 and norm.momentum is not None and type(drop_path) in (nn.Identity, StochasticDepth)
                 and fits(x, (self.query, self.key, self.value, self.head_mixing, norm, self.relu, drop_path)))
@@ -230,7 +230,7 @@ class KCLA(LayerAttention):
         mixing = self.head_mixing.weight if isinstance(self.head_mixing, HeadMixing) else None
         temperatures = self._base_temperatures(x.new_empty(0, dtype=score_dtype(x)))
         parts = Parts(self.query.weight, self.key.weight, temperatures, mixing, self.value.weight, norm.weight,
-                      norm.bias, norm.running_mean, norm.running_var, keep)
+                      norm.bias, norm.running_mean, norm.running_var, keep, self.layer_scale)
         numbers = Constants(self.head_channels, self.norm_scale, MAX_SCORE, OFFSET, NORM_EPS, norm.training,
                             norm.momentum, norm.eps)
         out, mean, z = run(x, before and before.mean, before and before.z, parts, numbers)

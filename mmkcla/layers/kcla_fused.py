@@ -49,6 +49,7 @@ class Parts(NamedTuple):
     running_mean: Tensor
     running_var: Tensor
     keep: Tensor | None  # of drop path: 0 or 1/(1 - p) per sample, (B,)
+    scale: Tensor | None  # of the layer scale, (C,)
 
 
 class Scores(NamedTuple):
@@ -124,7 +125,16 @@ def _mean(x: Tensor, before: Tensor, share: Tensor, numbers: Constants) -> Tenso
 
 def _retrieve(mean: Tensor, kernel: Tensor, parts: Parts, numbers: Constants) -> Tensor:
     out = _norm(_value(mean, kernel), parts, numbers, update=True)[0].relu_()
-    return out if parts.keep is None else out.mul_(parts.keep.to(out.dtype)[:, None, None, None])
+    factor = _factor(parts, out.dtype)
+    return out if factor is None else out.mul_(factor)
+
+
+def _factor(parts: Parts, dtype: torch.dtype) -> Tensor | None:
+    """Of drop path and layer scale together, ``(B or 1, C or 1, 1, 1)``."""
+    if parts.keep is None:
+        return None if parts.scale is None else parts.scale.to(dtype)[:, None, None]
+    keep = parts.keep[:, None] if parts.scale is None else parts.keep[:, None] * parts.scale
+    return keep.to(dtype)[:, :, None, None]
 
 
 class _Layer(torch.autograd.Function):
@@ -152,7 +162,7 @@ class _Layer(torch.autograd.Function):
         parts, scores = Parts(*tensors[:len(Parts._fields)]), Scores(*tensors[len(Parts._fields):])
         mean = x if before is None else mean
         grad = x.new_zeros(()).expand_as(x) if grad is None else grad
-        grad_mean_own, grad_kernel, grad_weight, grad_bias = _output_grads(
+        grad_mean_own, grad_kernel, grad_weight, grad_bias, grad_scale = _output_grads(
             grad, mean, _gated_kernel(scores.gate, parts.value, numbers, x.dtype), parts, numbers)
 
         # the kernel's gradient (B, G, d·9) holds those of the gate and of f_V
@@ -177,16 +187,22 @@ class _Layer(torch.autograd.Function):
             by_head = (len(x), -1, d, x[0, 0].numel())
             grad_x = torch.addcmul(grad_pooled.view(len(x), -1, d, 1), flow.view(by_head), share[:, :, None])
             grad_x, grad_before = grad_x.view_as(x), flow.mul_(1 - share).view_as(x)
-        return (None, grad_x, grad_before, small[1], *small[2:], grad_value, grad_weight, grad_bias, None, None, None)
+        return (None, grad_x, grad_before, small[1], *small[2:], grad_value, grad_weight, grad_bias, None, None, None,
+                grad_scale)
 
 
 def _output_grads(grad: Tensor, mean: Tensor, kernel: Tensor, parts: Parts,
-                  numbers: Constants) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the mean, the gated kernel, and the norm's weight and bias; f_V and the norm are computed again."""
+                  numbers: Constants) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Of the mean, the gated kernel, the norm's weight and bias, and the layer scale.
+
+    f_V and the norm are computed again.
+    """
     value = _value(mean, kernel)
     out, mean_of_batch, inverse = _norm(value, parts, numbers, update=False)
-    if parts.keep is not None:
-        grad = grad * parts.keep.to(grad.dtype)[:, None, None, None]
+    grad_scale = None if parts.scale is None else _scale_grad(grad, out.relu_(), parts)
+    factor = _factor(parts, grad.dtype)
+    if factor is not None:
+        grad = grad * factor
     grad = aten.threshold_backward(grad, out, 0)
     del out
     grad, grad_weight, grad_bias = aten.native_batch_norm_backward(
@@ -196,7 +212,14 @@ def _output_grads(grad: Tensor, mean: Tensor, kernel: Tensor, parts: Parts,
     grad_mean, grad_kernel, _ = aten.convolution_backward(
         _one_sample(grad), _one_sample(mean), kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], len(kernel),
         [True, True, False])
-    return grad_mean.view_as(mean), grad_kernel, grad_weight, grad_bias
+    return grad_mean.view_as(mean), grad_kernel, grad_weight, grad_bias, grad_scale
+
+
+def _scale_grad(grad: Tensor, out: Tensor, parts: Parts) -> Tensor:
+    assert parts.scale is not None
+    maps = out.shape[0] * out.shape[1]
+    by_map = torch.bmm(grad.reshape(maps, 1, -1), out.view(maps, -1, 1)).view(out.shape[:2]).to(parts.scale.dtype)
+    return (by_map if parts.keep is None else by_map * parts.keep[:, None]).sum(0)
 
 
 def _score_grads(grad_gate: Tensor, grad_share: Tensor | None, grad_z: Tensor | None, scores: Scores, parts: Parts,

@@ -33,7 +33,7 @@ def known():
 @pytest.mark.parametrize(('name', 'own'), [
     ('KCLA', dict(carry_blocks=(), head_channels=64, temperature='fixed', temperature_range=(0.7, 1 / 0.7),
                   dynamic_value=True, head_mixing=True, relu=True, gate_key='current', scale_by_width=False,
-                  carry_bias=False, share_carry_key=False)),
+                  carry_bias=False, share_carry_key=False, fused=True)),
     ('SoftmaxLayerAttention', dict(head_channels=16, literal=False)), ('LinearLayerAttention', dict(head_channels=16)),
     ('MRLABase', dict(head_channels=32)), ('MRLALight', dict(head_channels=32)),
     ('DLABase', dict(head_channels=32, reduction=16)), ('DLALight', dict(head_channels=32, reduction=16)),

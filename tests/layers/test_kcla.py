@@ -11,6 +11,7 @@ from torch import nn
 
 from mmkcla.errors import UserError
 from mmkcla.layers import KCLA, LayerAttention, known_layer_attentions, layer_attention_class
+from mmkcla.layers.kcla import KCLAState
 from mmkcla.weights.convert import convert_reference
 
 OPTIONS = [
@@ -78,10 +79,14 @@ def close(ours, theirs, tolerance):
 
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.float64, 1e-6), (torch.float32, 1e-4)])
+@pytest.mark.parametrize('fused', [True, False])
 @torch.no_grad()
-def test_golden(data_dir, dtype, tolerance):
+def test_golden(data_dir, dtype, tolerance, fused):
     layers, golden = golden_layers(data_dir)
     layers.to(dtype)
+    for layer in layers:
+        layer.fused = fused
+        assert layer._runs_fused(golden['x'][0].to(dtype)) == fused
     state = None
     for i, layer in enumerate(layers):
         out, state = layer(golden['x'][i].to(dtype), state)
@@ -174,7 +179,8 @@ def test_temperatures():
     assert KCLA(64, 64).log_temperature.exp().tolist() == pytest.approx([0.7])
     assert KCLA(256, 64).log_temperature.exp().tolist() == pytest.approx(
         [0.7, 0.7 ** (1 / 3), 0.7 ** (-1 / 3), 1 / 0.7])
-    fixed, learnable, dynamic = (KCLA(64, 16, temperature=mode) for mode in ('fixed', 'learnable', 'dynamic'))
+    fixed, learnable, dynamic = (KCLA(64, 16, temperature=mode, fused=False)
+                                 for mode in ('fixed', 'learnable', 'dynamic'))
     assert 'log_temperature' not in dict(fixed.named_parameters())
     assert 'log_temperature' in fixed.state_dict()
     learnable.load_state_dict(fixed.state_dict())
@@ -192,7 +198,7 @@ def test_dynamic_temperature_stays_within_its_bound():
     x = torch.randn(2, 64, 5, 5)
     pooled = x.mean((2, 3))
     norm = layer.key(pooled).unflatten(1, (4, 16)).norm(dim=-1)
-    score = layer(x)[1][1] / norm / layer.log_temperature.exp()
+    score = KCLAState(*layer(x)[1]).z.log() / norm / layer.log_temperature.exp()
     torch.testing.assert_close(torch.maximum(score, 1 / score), torch.full_like(score, 2.))
 
 

@@ -54,14 +54,15 @@ def test_eval(golden, dtype, tolerance):
     assert close(net(arrays['input'].to(dtype)), arrays['eval_logits'], tolerance)
 
 
-@pytest.mark.parametrize('with_cp', [False, True])
-def test_training(golden, with_cp):
+@pytest.mark.parametrize(('with_cp', 'fused'), [(False, True), (True, True), (False, False)])
+def test_training(golden, with_cp, fused):
     arrays, net, source, state = golden
     net = copy.deepcopy(net).train()
     net.backbone.with_cp = with_cp
     for attentions in net.backbone.layer_attentions:
         for attention in attentions:
             attention.with_cp = with_cp
+            attention.fused = fused  # read by KCLA alone
     x = arrays['input'].double().requires_grad_()
     logits = net(x)
     assert close(logits, arrays['train_logits'], 1e-6)
