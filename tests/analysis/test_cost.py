@@ -119,8 +119,9 @@ def test_live_state(name, state) -> None:
 
 def test_macs_by_hand() -> None:
     small = 3 * CHANNELS  # a query or a key
+    own = 9 * MAP + 2 * small + CHANNELS + 1  # f_V, Q and K, ⟨Q, K⟩, Φ
     kcla = points('KCLA', options=dict(head_channels=16))
-    assert [point.matrix_macs for point in kcla] == [(9 * MAP + 2 * small + CHANNELS + 1) * depth for depth in (2, 4, 6)]  # ⟨Q, K⟩, Φ
+    assert [point.matrix_macs for point in kcla] == [own * depth for depth in (2, 4, 6)]
     mixing = [point.macs for point in kcla]
     assert mixing[2] - mixing[1] == mixing[1] - mixing[0]  # linear in the depth
     literal = points('SoftmaxLayerAttention, literal')
