@@ -80,7 +80,7 @@ def per_channel(scores: Tensor, head_channels: int, dtype: torch.dtype) -> Tenso
 def runs_eagerly(x: Any) -> bool:
     """Whether ``x`` is a plain tensor in eager mode: not compiled, exported, traced or transformed (``torch.func``)."""
     return (type(x) in (Tensor, nn.Parameter)
-            and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()
+            and not (torch.compiler.is_compiling() or torch._C._is_tracing() or torch.onnx.is_in_onnx_export()
                      or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0))
 
 

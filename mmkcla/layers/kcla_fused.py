@@ -10,8 +10,8 @@ The same numbers as the plain form in :mod:`.kcla`, which stays the reference. W
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Constants(NamedTuple):
     offset: float  # added to z where it divides
     norm_eps: float  # below it a key counts as zero
     training: bool  # of the batch norm
-    momentum: float
+    momentum: float | None
     eps: float
 
 
@@ -46,10 +46,14 @@ class Parts(NamedTuple):
     value: Tensor  # (C, 1, 3, 3)
     weight: Tensor
     bias: Tensor
-    running_mean: Tensor
-    running_var: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
     keep: Tensor | None  # of drop path: 0 or 1/(1 - p) per sample, (B,)
     scale: Tensor | None  # of the layer scale, (C,)
+
+
+def _parts(tensors: Iterable[Tensor | None]) -> Parts:
+    return Parts(*cast('Iterable[Any]', tensors))
 
 
 class Scores(NamedTuple):
@@ -118,7 +122,8 @@ def _norm(u: Tensor, parts: Parts, numbers: Constants, update: bool) -> tuple[Te
                                   numbers.momentum, numbers.eps)
 
 
-def _mean(x: Tensor, before: Tensor, share: Tensor, numbers: Constants) -> Tensor:
+def _mean(x: Tensor, before: Tensor, share: Tensor | None, numbers: Constants) -> Tensor:
+    assert share is not None
     share = share.to(x.dtype)[:, :, None]
     return torch.lerp(_per_head(before, numbers), _per_head(x, numbers), share).view_as(x)
 
@@ -143,7 +148,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, numbers: Constants, x: Tensor, before: Tensor | None, z: Tensor | None,
                 *tensors: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        parts = Parts(*tensors)
+        parts = _parts(tensors)
         scores = _scores(x, z, parts, numbers)
         mean = x if before is None else _mean(x, before, scores.share, numbers)
         retrieved = _retrieve(mean, _gated_kernel(scores.gate, parts.value, numbers, x.dtype), parts, numbers)
@@ -159,7 +164,7 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, grad_mean: Tensor | None, grad_z: Tensor | None) -> tuple:
         numbers: Constants = ctx.numbers
         x, before, mean, *tensors = ctx.saved_tensors
-        parts, scores = Parts(*tensors[:len(Parts._fields)]), Scores(*tensors[len(Parts._fields):])
+        parts, scores = _parts(tensors[:len(Parts._fields)]), Scores(*tensors[len(Parts._fields):])
         mean = x if before is None else mean
         grad = x.new_zeros(()).expand_as(x) if grad is None else grad
         grad_mean_own, grad_kernel, grad_weight, grad_bias, grad_scale = _output_grads(
@@ -270,8 +275,8 @@ def run(x: Tensor, before: Tensor | None, z: Tensor | None, parts: Parts,
         numbers: Constants) -> tuple[Tensor, Tensor, Tensor]:
     """``retrieved``, the new mean and the new z; gradients once, not twice differentiable."""
     dtype = score_dtype(x)
-    parts = Parts(*(t if name in Parts._fields[5:] or t is None else t.to(dtype)
-                    for name, t in zip(Parts._fields, parts, strict=True)))
+    parts = _parts(t if name in Parts._fields[5:] or t is None else t.to(dtype)
+                   for name, t in zip(Parts._fields, parts, strict=True))
     if before is not None:
         before = before.to(x.dtype)
     with torch.autocast(x.device.type, enabled=False):
