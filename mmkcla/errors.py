@@ -16,3 +16,7 @@ class NonFiniteError(UserError):
     """A training has diverged: its loss, gradients or weights are NaN or infinite."""
 
     exit_code = 3
+
+
+class UnusableCheckpoint(UserError):
+    """A checkpoint that no config could resume from: it is damaged, or its training state is not a valid one."""

@@ -9,6 +9,7 @@ from ..registry import LOOPS
 from ..utils.text import note
 from .exact.samples import number_samples, prepare_loader
 from .hooks.exact_resume import ExactResumeHook
+from .validation import validation_follows
 
 
 class _Exact:
@@ -66,16 +67,18 @@ class ExactEpochLoop(_Exact, EpochBasedTrainLoop):
         super().__init__(*args, **kwargs)
         self._set_up()
         self._skip = 0  # batches of the next epoch that are done
+        self.done = 0  # batches of the current one
 
     def run(self) -> Any:
         """Train; see :class:`mmengine.runner.EpochBasedTrainLoop`."""
         self.runner.call_hook('before_train')
-        self._skip = self._done_in_epoch()
+        recorded = self.resume_hook.done_in_epoch(len(self.dataloader))
+        self._skip = self._done_in_epoch(recorded)
         if self._iter and not self._skip:  # resumed between two epochs
             self.resume_hook.restore(self.runner)
             self._decide_current_val_interval()
-            due = self._validates() and self._iter == self._epoch * len(self.dataloader)
-            self._validate_first(due, 'epoch', self._epoch)
+            ended = self._iter == self._epoch * len(self.dataloader) if recorded is None else not recorded
+            self._validate_first(ended and self._validates(), 'epoch', self._epoch)
         while self._epoch < self._max_epochs and not self.stop_training:
             self.run_epoch()
             self._decide_current_val_interval()
@@ -92,19 +95,28 @@ class ExactEpochLoop(_Exact, EpochBasedTrainLoop):
         batches = self._start(self._epoch, skip)
         if skip:
             self.resume_hook.restore(self.runner)
+        self.done = skip
         for number, batch in enumerate(batches, skip):
+            self.done = number + 1  # for the hooks, which save checkpoints
             self.run_iter(number, batch)
         self.runner.call_hook('after_train_epoch')
-        self._epoch += 1
+        self._epoch, self.done = self._epoch + 1, 0
 
-    def _done_in_epoch(self) -> int:
-        """Return the number of finished iterations of this epoch; 0 if the length of an epoch has changed."""
-        done, length = self._iter - self._epoch * len(self.dataloader), len(self.dataloader)
-        return done if 0 <= done <= length and self._epoch < self._max_epochs else 0
+    def _done_in_epoch(self, recorded: int | None) -> int:
+        """Return the number of finished iterations of this epoch; 0, with a note, if it is unknown since the length of
+        an epoch has changed."""
+        length = len(self.dataloader)
+        if not self._iter or self._epoch >= self._max_epochs:
+            return 0
+        done = self._iter - self._epoch * length if recorded is None else recorded
+        if 0 <= done <= length:
+            return done
+        note(f'iteration {self._iter} is not in epoch {self._epoch + 1} of {length} batches: the data of this epoch '
+             'start from the beginning')
+        return 0
 
     def _validates(self) -> bool:
-        return (self.runner.val_loop is not None and self._epoch >= self.val_begin
-                and (self._epoch % self.val_interval == 0 or self._epoch == self._max_epochs))
+        return validation_follows(self, self._epoch, self._max_epochs)
 
 
 @LOOPS.register_module()
@@ -114,6 +126,7 @@ class ExactIterLoop(_Exact, IterBasedTrainLoop):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._set_up()
+        self.done = 0  # its only epoch has no batches to count
 
     def run(self) -> Any:
         """Train; see :class:`mmengine.runner.IterBasedTrainLoop`."""
@@ -136,5 +149,4 @@ class ExactIterLoop(_Exact, IterBasedTrainLoop):
         return self.runner.model
 
     def _validates(self) -> bool:
-        return (self.runner.val_loop is not None and self._iter >= self.val_begin
-                and (self._iter % self.val_interval == 0 or self._iter == self._max_iters))
+        return validation_follows(self, self._iter, self._max_iters)

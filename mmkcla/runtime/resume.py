@@ -1,34 +1,33 @@
 """Find the checkpoint to resume from."""
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import UserError
+from ..errors import UnusableCheckpoint, UserError
 from ..utils.text import listed, note
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
+_Result = TypeVar('_Result')
+
 
 def set_resume(config: 'Config', wanted: str, work_dir: Path) -> None:
-    """Set the checkpoint to resume from; ``'auto'`` without a checkpoint in the work dir starts from scratch."""
-    checkpoint = find_resumable(work_dir) if wanted == 'auto' else wanted
-    if checkpoint is None:
+    """Set the checkpoint to resume from. With ``'auto'``, the runner chooses it (:func:`first_usable`); without a
+    checkpoint in the work dir, the training starts from scratch."""
+    if wanted == 'auto' and not resumable(work_dir):
         note(f'--resume: no checkpoint in {work_dir}; starting from the beginning')
         return
     config.resume = True
-    config.load_from = str(checkpoint)
+    config.load_from = None if wanted == 'auto' else wanted
 
 
-def find_resumable(work_dir: Path) -> Path | None:
-    """Return the newest intact checkpoint of a work dir, None if there are no checkpoints.
+def resumable(work_dir: Path) -> list[Path]:
+    """Return the checkpoints of a work dir to resume from, in the order in which to try them. They are not read.
 
-    This is the one named in ``last_checkpoint``, else the one with the highest number. If ``last_checkpoint`` names a
-    file outside of the work dir, it is tried last. Each is read completely: damaged files, also by their checksum, and
-    those with NaN or infinite weights are reported and skipped.
-
-    Raises:
-        UserError: there are checkpoints, but none is intact.
+    First the one named in ``last_checkpoint``, then those with the highest numbers. If ``last_checkpoint`` names a file
+    outside of the work dir, it is the last one.
     """
     numbered = {int(match.group(1)): path for path in work_dir.glob('*.pth')
                 if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)', path.stem))}
@@ -40,17 +39,44 @@ def find_resumable(work_dir: Path) -> Path | None:
     if named and named.name:
         # the folder may have been moved or copied: prefer the files in it
         candidates = [work_dir / named.name, *candidates, named]
-    from ..weights.addresses import read_address  # imports torch
+    return [path for path in dict.fromkeys(candidates) if path.exists()]
+
+
+def first_usable(work_dir: Path, use: Callable[[Path], _Result]) -> tuple[Path, _Result] | None:
+    """Call ``use`` with each checkpoint of a work dir, until one can be used.
+
+    Args:
+        work_dir: folder of the training.
+        use: reads the checkpoint, once. Where it raises ``UnusableCheckpoint``, this is reported and the next one is
+            tried; other errors are passed on.
+
+    Returns:
+        The checkpoint and the result of ``use``; None if there are no checkpoints.
+
+    Raises:
+        UserError: there are checkpoints, but none can be used.
+    """
     skipped: list[str] = []
-    for path in dict.fromkeys(path for path in candidates if path.exists()):
+    for path in resumable(work_dir):
         try:
-            read_address(path)
-        except UserError as error:
+            return path, use(path)
+        except UnusableCheckpoint as error:
             skipped.append(path.name)
             note(f'--resume: {error}; skipped')
-        else:
-            return path
     if skipped:
         raise UserError(f'--resume: no checkpoint in {work_dir} can be used ({listed(skipped)}); restore one, or '
                         'choose another --work-dir to start from the beginning')
     return None
+
+
+def read_intact(path: str | Path) -> dict:
+    """Read a checkpoint completely; see :func:`~mmkcla.weights.addresses.read_address`.
+
+    Raises:
+        UnusableCheckpoint: it is damaged, also by its checksum, or has NaN or infinite weights.
+    """
+    from ..weights.addresses import read_address  # imports torch
+    try:
+        return read_address(path)
+    except UserError as error:
+        raise UnusableCheckpoint(str(error)) from error

@@ -1,17 +1,18 @@
 """mmengine's runner with safe checkpoint loading: checkpoints are compared with the model before they are used."""
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.device import get_device
-from mmengine.dist import get_world_size
-from mmengine.model import BaseTTAModel, is_model_wrapper, revert_sync_batchnorm
+from mmengine.dist import all_gather_object, get_world_size
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ..datasets.compare import check_checkpoint_classes
-from ..errors import UserError
+from ..errors import UnusableCheckpoint, UserError
 from ..utils.text import note, one_line, plural
 from ..weights.addresses import read_address
 from ..weights.matching import compare, initial_line, require, state_dict_for
@@ -21,15 +22,19 @@ from ..weights.training_state import check_training_state
 from .checks.batches import accumulation
 from .checks.effects import weight_notes
 from .checks.paramwise import paramwise_notes
-from .checks.resumed import check_same_kinds, finished_line, settings_of, unused_line, unused_settings
+from .checks.resumed import finished_line, settings_of, unused_line, unused_settings
 from .checks.resumed_config import checkpoint_config, deleted_hint, other_settings
+from .checks.resumed_state import check_state
 from .checks.run_length import RunLength
 from .checks.schedules import check_schedules
 from .dataloaders import init_worker
 from .exact.samples import prepare_loader
+from .exact.state import KEY, check_entry
 from .hooks.exact_resume import ExactResumeHook
 from .hooks.stop import StopHook
+from .resume import first_usable, read_intact
 from .watch import watch_ranks
+from .wrappers import inner_model
 
 
 class CheckedRunner(Runner):
@@ -44,7 +49,7 @@ class CheckedRunner(Runner):
     labels: tuple[Sequence[str], str] | None = None  # class names of the data by label and their config key
     partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
     _resuming = False
-    _resumed: dict = {}  # the checkpoint of the last resume
+    _resumed_config: dict[str, Any] = {}  # that of the resumed run
     loaded: dict[str, Any] = {}  # epoch and iteration of the last loaded checkpoint, if known
 
     def load_checkpoint(self, filename: str, map_location: Any = 'cpu', strict: bool = False,
@@ -54,11 +59,7 @@ class CheckedRunner(Runner):
         Raises:
             UserError: the file cannot be read, or covers less of the model than ``required``.
         """
-        checkpoint = read_address(filename)
-        if self._resuming:
-            check_training_state(checkpoint, filename)
-            self._resumed = checkpoint
-            check_same_kinds(self, checkpoint, filename)
+        checkpoint = self._read_resumed(filename) if self._resuming else read_address(filename)
         model = inner_model(self.model)
         state_dict = state_dict_for(model, checkpoint)
         meta = checkpoint.get('meta') if isinstance(checkpoint.get('meta'), dict) else {}
@@ -72,11 +73,49 @@ class CheckedRunner(Runner):
         if self.labels is not None:
             classes, where = self.labels
             check_checkpoint_classes(classes_in(checkpoint), classes, filename, where)
+        if self._resuming:  # nothing of the runner has changed so far
+            entry = checkpoint.get(KEY)
+            check_state(self, checkpoint, filename, entry.get('optimizers') if isinstance(entry, dict) else None)
         # hooks (EMA) look for the weights under this key and may change them
         checkpoint['state_dict'] = {name: state_dict[name] for name in state_dict if name not in set(report.mismatched)}
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
         model.load_state_dict(checkpoint['state_dict'], strict=False)
         self._has_loaded = True
+        return checkpoint
+
+    def load_or_resume(self) -> None:
+        """Like mmengine's; without a named checkpoint, resume from the newest one in the work dir that can be used.
+
+        Raises:
+            UserError: there are checkpoints, but none can be used, or processes have chosen different ones.
+        """
+        if self._has_loaded or not self._resume or self._load_from is not None:
+            super().load_or_resume()
+            return
+        found = first_usable(Path(self.work_dir), self._resume_from)
+        if found is None:
+            note(f'resume: no checkpoint in {self.work_dir}; starting from the beginning')
+            return
+        if get_world_size() > 1 and len(set(names := all_gather_object(found[0].name))) > 1:
+            raise UserError(f'--resume: the processes read different checkpoints ({", ".join(names)}) from '
+                            f'{self.work_dir}; name one: --resume CHECKPOINT')
+
+    def _resume_from(self, path: Path) -> None:
+        self._load_from = str(path)  # hooks read it
+        try:
+            self.resume(str(path))
+        except UserError:
+            self._load_from = None
+            raise
+
+    def _read_resumed(self, filename: str) -> dict:
+        """Read a checkpoint to resume from, and check all that does not depend on the config."""
+        checkpoint = read_intact(filename)
+        check_training_state(checkpoint, filename)
+        check_entry(self, checkpoint, filename)
+        if not isinstance(checkpoint.get('state_dict'), Mapping) or not checkpoint['state_dict']:
+            raise UnusableCheckpoint(f'cannot resume from {filename}: it has no weights (state_dict)')
+        self._resumed_config = checkpoint_config(checkpoint)
         return checkpoint
 
     def _check_methods(self, filename: str, found: list[Difference]) -> None:
@@ -162,7 +201,7 @@ class CheckedRunner(Runner):
                             f'--cfg-options load_from={filename}') from error
         finally:
             self._resuming = False
-        if line := other_settings(self.cfg, checkpoint_config(self._resumed), filename):
+        if line := other_settings(self.cfg, self._resumed_config, filename):
             note(line)
         lines = unused_settings(wanted, settings_of(self))
         if seed is not None and self._randomness_cfg.get('seed') != seed:
@@ -237,10 +276,3 @@ def check_iterations(dataloader: Any) -> None:
     raise UserError(f'{images} image{"s" * (images > 1)}{processes}, batch {dataloader.batch_size}, drop_last=True: '
                     f'no iterations; set train_dataloader.batch_size to {least} or less, or set '
                     'train_dataloader.drop_last=False')
-
-
-def inner_model(model: torch.nn.Module) -> torch.nn.Module:
-    """Unwrap DDP and test-time augmentation; a checkpoint uses the names of the inner model."""
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
-    return model

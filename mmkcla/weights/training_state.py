@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import UserError
+from ..errors import UnusableCheckpoint
 
 _LARGEST = 2 ** 62
 _COUNTERS = ('epoch', 'iter')
 _TEXTS = ('cfg', 'experiment_name', 'time', 'mmengine_version', 'hash')
 _HUB = ('log_scalars', 'runtime_info', 'resumed_keys')
+_RUN_COUNTERS = ('iter', 'epoch', 'max_iters', 'max_epochs', 'non_finite_skipped')
+_PATHS = ('last_ckpt', 'best_ckpt', 'interruption_checkpoint')
+_INFINITE = ('end', 'best', 'rule_worse')  # of a schedule: no end, and no value yet for ReduceOnPlateau
 _NOT_NEGATIVE = ('lr', 'initial_lr', 'weight_decay', 'momentum', 'dampening', 'eps')
 
 
@@ -31,17 +34,18 @@ def check_training_state(checkpoint: dict[str, Any], source: str) -> None:
         source: its file, for the messages.
 
     Raises:
-        UserError: the first part that is missing, has the wrong type or is out of range.
+        UnusableCheckpoint: the first part that is missing, has the wrong type or is out of range.
     """
     check = _Check(source)
     check.meta(checkpoint.get('meta'))
     check.message_hub(checkpoint.get('message_hub'))
     optimizer = checkpoint.get('optimizer')
     if optimizer is None:
-        raise UserError(f'cannot resume from {source}: it has no optimizer state, as best_* and published checkpoints '
-                        f'do not; to start from its weights, use --cfg-options load_from={source}')
+        raise UnusableCheckpoint(f'cannot resume from {source}: it has no optimizer state, as best_* and published '
+                                 f'checkpoints do not; to start from its weights, use --cfg-options load_from={source}')
     check.optimizers(optimizer)
     check.schedulers(checkpoint.get('param_schedulers', []))
+    check.counters(checkpoint['meta'], checkpoint['message_hub']['runtime_info'], 'exact_resume' in checkpoint)
 
 
 class _Check:
@@ -53,7 +57,8 @@ class _Check:
     def expect(self, valid: bool, place: str, value: Any, expected: str) -> None:
         if not valid:
             text = repr(value) if isinstance(value, (str, int, float, type(None))) else f'a {type(value).__name__}'
-            raise UserError(f'cannot resume from {self.source}: its {place} is {text[:80]}; expected {expected}')
+            raise UnusableCheckpoint(f'cannot resume from {self.source}: its {place} is {text[:80]}; '
+                                     f'expected {expected}')
 
     def meta(self, meta: Any) -> None:
         self.expect(isinstance(meta, dict), 'meta', meta, 'a dict')
@@ -73,17 +78,20 @@ class _Check:
             part = hub.get(name)
             self.expect(isinstance(part, dict) and all(isinstance(key, str) for key in part), f'message_hub.{name}',
                         part, 'a dict with names')
+        for key, value in hub['log_scalars'].items():  # mmengine skips numbers, which its first versions stored
+            self.expect(type(value).__name__ == 'HistoryBuffer' or is_number(value, finite=False),
+                        f'message_hub.log_scalars.{key}', value, 'a history of numbers')
         for key, value in hub['resumed_keys'].items():
             self.expect(isinstance(value, bool), f'message_hub.resumed_keys.{key}', value, 'true or false')
         info = hub['runtime_info']
-        for key in ('iter', 'epoch', 'max_iters', 'max_epochs'):
+        for key in _RUN_COUNTERS:
             self.expect(key not in info or _is_count(info[key]), f'message_hub.runtime_info.{key}', info.get(key),
                         'an integer of at least 0')
         for key, value in info.items():
-            if key == 'last_ckpt' or key.startswith('best_ckpt'):
+            if key.startswith(_PATHS):
                 self.expect(isinstance(value, (str, type(None))), f'message_hub.runtime_info.{key}', value, 'a path')
             elif key.startswith('best_score'):
-                self.expect(_is_number(value), f'message_hub.runtime_info.{key}', value, 'a finite number')
+                self.expect(is_number(value), f'message_hub.runtime_info.{key}', value, 'a finite number')
         steps = info.get('keep_ckpt_ids', [])
         self.expect(isinstance(steps, (list, tuple)) and all(map(_is_count, steps)),
                     'message_hub.runtime_info.keep_ckpt_ids', steps, 'a list of integers')
@@ -111,10 +119,13 @@ class _Check:
                     self.finite(value, f'{where}.{key}')
             for key in _NOT_NEGATIVE:
                 value = group.get(key, 0)
-                self.expect(value is None or _is_number(value) and value >= 0, f'{where}.{key}', value,
+                self.expect(value is None or is_number(value) and value >= 0, f'{where}.{key}', value,
                             'a number of at least 0')
         self.expect(isinstance(values, dict) and all(isinstance(value, dict) for value in values.values()),
                     f'{place}.state', values, 'a dict of dicts')
+        known = {number for group in groups for number in group['params']}  # type: ignore[union-attr]
+        unknown = [key for key in values if not isinstance(key, str) and key not in known]  # type: ignore[union-attr]
+        self.expect(not unknown, f'{place}.state', values, f'no entry {unknown[:1]}, which is in no parameter group')
         self.finite(values, f'{place}.state')
 
     def schedulers(self, states: Any) -> None:
@@ -125,11 +136,21 @@ class _Check:
                         f'param_schedulers{f"[{number}]" if isinstance(states, dict) else ""}', part, 'a list of dicts')
         self.finite(states, 'param_schedulers')
 
+    def counters(self, meta: dict, info: dict, ours: bool) -> None:
+        """Check that the counters agree. Both places are written in the same step; ``ours``: by the loops of this
+        package."""
+        self.expect(meta['epoch'] <= meta['iter'], 'meta.epoch', meta['epoch'],
+                    f'at most meta.iter, {meta["iter"]}; an epoch has an iteration or more')
+        for key in _COUNTERS if ours else ():
+            place = f'message_hub.runtime_info.{key}'
+            self.expect(key not in info or info[key] <= meta[key] <= info[key] + 1, f'meta.{key}', meta[key],
+                        f'{info.get(key)} or one more, as {place}')
+
     def finite(self, value: Any, place: str) -> None:
-        """Refuse NaN and infinities anywhere below ``value``, except for the infinite end of a schedule."""
+        """Refuse NaN and infinities anywhere below ``value``, except for those of :data:`_INFINITE`."""
         if isinstance(value, Mapping):
             for key, item in value.items():
-                if key != 'end':
+                if key not in _INFINITE:
                     self.finite(item, f'{place}.{key}')
         elif isinstance(value, torch.Tensor):
             if value.is_floating_point() and not torch.isfinite(value).all():
@@ -145,8 +166,9 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any, finite: bool = True) -> bool:
+    """Whether ``value`` is a number, or a tensor with one; ``finite``: neither NaN nor infinite."""
     if isinstance(value, torch.Tensor):
-        return value.numel() == 1 and bool(torch.isfinite(value).all())
+        return value.numel() == 1 and (not finite or bool(torch.isfinite(value).all()))
     return (isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            and math.isfinite(value))  # type: ignore[arg-type]
+            and (not finite or math.isfinite(value)))  # type: ignore[arg-type]

@@ -5,20 +5,18 @@ from typing import Any
 
 from ...errors import UserError
 from ...utils.text import listed, plural
+from ..wrappers import optim_wrappers
 
 # what changes in the course of a run, or follows from other values
 _RUNNING = {'last_step', '_global_step', '_last_value', 'base_values', 'verbose', 'best', 'num_bad_epochs',
             'cooldown_counter', 'need_val_args', 'rule_worse', '_is_better', 'params', 'param_names'}
-_OF_A_TYPE = {'momentum', 'betas', 'alpha', 'rho'}  # other defaults come and go with the version of torch
 Values = dict[str, list[Any]]
 
 
 def settings_of(runner: Any) -> Values:
     """Return the settings of the built optimizer and schedulers of a runner, by their names in messages."""
     values: Values = {}
-    wrappers = runner.optim_wrapper
-    named = list(wrappers.items()) if hasattr(wrappers, 'optim_wrappers') else [('', wrappers)]
-    for name, wrapper in named:
+    for name, wrapper in optim_wrappers(runner.optim_wrapper).items():
         for group in wrapper.optimizer.param_groups:
             for key, value in _of_group(group).items():
                 values.setdefault(f'{name}.{key}' if name else key, []).append(value)
@@ -38,33 +36,6 @@ def _of_group(group: dict) -> dict[str, Any]:
     found = {key: value for key, value in group.items() if key not in _RUNNING and not key.startswith('initial_')
              and f'initial_{key}' not in group and isinstance(value, (int, float, tuple, list, str, bool, type(None)))}
     return found | {key.removeprefix('initial_'): value for key, value in group.items() if key.startswith('initial_')}
-
-
-def check_same_kinds(runner: Any, checkpoint: dict, filename: str) -> None:
-    """Check that the saved optimizer and schedulers have the settings of those of the config, whatever their values.
-
-    Raises:
-        UserError: they are of other types, or their numbers differ.
-    """
-    remedy = f'; to start from its weights with the new settings, use --cfg-options load_from={filename}'
-    saved = checkpoint.get('optimizer')
-    groups = saved.get('param_groups') if isinstance(saved, dict) else None
-    if groups and not hasattr(runner.optim_wrapper, 'optim_wrappers'):
-        optimizer = runner.optim_wrapper.optimizer
-        missing = set(optimizer.defaults) & _OF_A_TYPE - set(groups[0])
-        if missing:
-            raise UserError(f'cannot resume from {filename}: its optimizer has no {", ".join(sorted(missing))}, so it '
-                            f'is not {type(optimizer).__name__}, the optimizer of the config{remedy}')
-    states, built = checkpoint.get('param_schedulers'), runner.param_schedulers
-    if not isinstance(states, list) or not isinstance(built, list):
-        return
-    if len(states) != len(built):
-        raise UserError(f'cannot resume from {filename}: it has {plural(len(states), "scheduler")}, the config has '
-                        f'{len(built)}{remedy}')
-    for number, (state, scheduler) in enumerate(zip(states, built, strict=True)):
-        if set(state) != set(scheduler.state_dict()):
-            raise UserError(f'cannot resume from {filename}: its scheduler {number} is not {type(scheduler).__name__}, '
-                            f'the type in the config{remedy}')
 
 
 def unused_settings(wanted: Values, used: Values) -> list[str]:

@@ -4,10 +4,10 @@ from typing import Any
 import torch
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.hooks import EarlyStoppingHook
-from mmengine.model import is_model_wrapper
 
-from ...errors import UserError
-from .random_state import random_state, set_random_state
+from ...errors import UnusableCheckpoint
+from ..wrappers import between_steps, inner_model
+from .random_state import kept_random_state, random_state, set_random_state
 from .samples import seeded_sampler
 
 KEY = 'exact_resume'  # in checkpoints
@@ -43,15 +43,49 @@ def run_state(runner: Any, ranks: list[State], validated: int) -> State:
     return {'ranks': ranks, 'validated': validated, 'sampler_seed': getattr(seeded_sampler(loader), 'seed', None),
             'batches': _length(loader), 'batch_size': getattr(loader, 'batch_size', None),
             'attributes': {name: getattr(module, _ATTRIBUTES[type(module).__name__])
-                           for name, module in _model(runner).named_modules() if type(module).__name__ in _ATTRIBUTES},
+                           for name, module in inner_model(runner.model).named_modules()
+                           if type(module).__name__ in _ATTRIBUTES},
             'early_stopping': [[hook.best_score, hook.wait_count] for hook in _early_stopping(runner)]}
+
+
+def check_entry(runner: Any, checkpoint: dict, source: str) -> None:
+    """Check the entry :data:`KEY` of a checkpoint before anything of the runner changes.
+
+    Raises:
+        UnusableCheckpoint: it is damaged.
+    """
+    state = checkpoint.get(KEY)
+    if state is None:
+        return
+    try:
+        counters = [state['validated'], state.get('done', 0)]
+        if not all(type(count) is int and 0 <= count <= checkpoint['meta']['iter'] for count in counters):
+            raise ValueError
+        if not isinstance(state['attributes'], dict) or not isinstance(state['sampler_seed'], (int, type(None))):
+            raise TypeError
+        for best, count in state['early_stopping']:
+            float(best), int(count)
+        for rank in state['ranks']:
+            _check_rank(runner, rank)
+    except _DAMAGED as error:
+        raise damaged(source, error) from error
+
+
+def _check_rank(runner: Any, state: State) -> None:
+    with kept_random_state():
+        set_random_state({**state, 'cuda': []})
+    gradients = state.get('gradients', {})
+    if not all(one.dtype is torch.uint8 for one in state['cuda']):
+        raise TypeError
+    if any(name in gradients and gradients[name].shape != value.shape for name, value in _parameters(runner)):
+        raise ValueError
 
 
 def changes(runner: Any, state: State, source: str) -> list[str]:
     """Return what prevents an exact resume: one phrase for each difference of the runs.
 
     Raises:
-        UserError: ``state`` is damaged.
+        UnusableCheckpoint: ``state`` is damaged.
     """
     loader = runner.train_loop.dataloader
     try:
@@ -70,13 +104,13 @@ def restore_run(runner: Any, state: State, source: str) -> int:
         The iteration of the last validation.
 
     Raises:
-        UserError: ``state`` is damaged.
+        UnusableCheckpoint: ``state`` is damaged.
     """
     sampler = seeded_sampler(runner.train_loop.dataloader)
     try:
         if state['sampler_seed'] is not None and hasattr(sampler, 'seed'):
             sampler.seed = int(state['sampler_seed'])
-        modules = dict(_model(runner).named_modules())
+        modules = dict(inner_model(runner.model).named_modules())
         for name, value in state['attributes'].items():
             kind = type(modules.get(name)).__name__
             if kind in _ATTRIBUTES:
@@ -92,7 +126,7 @@ def restore_rank(runner: Any, state: State, source: str) -> None:
     """Restore the random numbers of this rank and its accumulated gradients.
 
     Raises:
-        UserError: ``state`` is damaged.
+        UnusableCheckpoint: ``state`` is damaged.
     """
     try:
         own = state['ranks'][get_rank()]
@@ -105,24 +139,15 @@ def restore_rank(runner: Any, state: State, source: str) -> None:
         raise damaged(source, error) from error
 
 
-def damaged(source: str, error: Exception) -> UserError:
+def damaged(source: str, error: Exception) -> UnusableCheckpoint:
     """Return the error for an entry that cannot be used."""
-    return UserError(f'cannot resume from {source}: its entry exact_resume is damaged ({type(error).__name__}); use '
-                     f'another checkpoint, or start from its weights with --cfg-options load_from={source}')
-
-
-def between_steps(wrapper: Any) -> bool:
-    """Whether the next step of an optimizer uses gradients of finished iterations."""
-    wrappers = wrapper.values() if hasattr(wrapper, 'optim_wrappers') else [wrapper]
-    return any(getattr(one, '_inner_count', 0) % getattr(one, '_accumulative_counts', 1) for one in wrappers)
-
-
-def _model(runner: Any) -> torch.nn.Module:
-    return runner.model.module if is_model_wrapper(runner.model) else runner.model
+    return UnusableCheckpoint(f'cannot resume from {source}: its entry exact_resume is damaged '
+                              f'({type(error).__name__}); use another checkpoint, or start from its weights with '
+                              f'--cfg-options load_from={source}')
 
 
 def _parameters(runner: Any) -> list[tuple[str, torch.nn.Parameter]]:
-    return list(_model(runner).named_parameters())
+    return list(inner_model(runner.model).named_parameters())
 
 
 def _early_stopping(runner: Any) -> list[EarlyStoppingHook]:

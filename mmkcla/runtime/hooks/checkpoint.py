@@ -10,7 +10,6 @@ from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
-from mmengine.model import is_model_wrapper
 
 from ...errors import NonFiniteError, UserError
 from ...evaluation.directions import main_metric, rule_for
@@ -22,6 +21,7 @@ from ...weights.checksum import write_sealed
 from ...weights.finite import WEIGHTS, all_finite, non_finite_entries, tensors_in
 from ...weights.method_record import KEY, make_record
 from ...weights.plain_values import plain
+from ..wrappers import inner_model
 
 EARLIER = 'earlier'  # folder for the best checkpoints of earlier trainings
 _BACKEND = 'mmkcla_whole_file'
@@ -140,8 +140,7 @@ class AtomicCheckpointHook(CheckpointHook):
         """
         meta = checkpoint.setdefault('meta', {})
         classes = (meta.get('dataset_meta') or {}).get('classes')
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        meta[KEY] = make_record(model, checkpoint.get('state_dict') or {}, classes)
+        meta[KEY] = make_record(inner_model(runner.model), checkpoint.get('state_dict') or {}, classes)
         for key in checkpoint:
             checkpoint[key] = plain(checkpoint[key])
         self._require_finite(checkpoint, f'iteration {meta.get("iter", runner.iter)}')

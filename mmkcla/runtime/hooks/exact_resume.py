@@ -10,7 +10,6 @@ from ..exact.state import (
     KEY,
     State,
     all_rank_states,
-    between_steps,
     changes,
     damaged,
     rank_state,
@@ -18,6 +17,7 @@ from ..exact.state import (
     restore_run,
     run_state,
 )
+from ..wrappers import between_steps, optim_wrappers
 
 
 @HOOKS.register_module()
@@ -45,7 +45,10 @@ class ExactResumeHook(Hook):
         if 'optimizer' not in checkpoint or not hasattr(runner.train_loop, 'exact'):
             return
         ranks, self._ranks = self._ranks or [rank_state(runner)], None
-        checkpoint[KEY] = run_state(runner, ranks, self._validated)
+        loop, epoch = runner.train_loop, checkpoint.get('meta', {}).get('epoch')
+        names = {name: type(one.optimizer).__name__ for name, one in optim_wrappers(runner.optim_wrapper).items()}
+        checkpoint[KEY] = run_state(runner, ranks, self._validated) | {
+            'done': loop.done if epoch == loop.epoch else 0, 'optimizers': names}
 
     def after_load_checkpoint(self, runner: Any, checkpoint: dict) -> None:
         """Keep the state of a checkpoint that the training is resumed from, until the first step."""
@@ -86,3 +89,9 @@ class ExactResumeHook(Hook):
     def validation_pending(self, runner: Any) -> bool:
         """Whether this is a resumed run whose checkpoint was saved before the validation at the same iteration."""
         return self._resumed and self._validated != runner.iter
+
+    def done_in_epoch(self, batches: int) -> int | None:
+        """Return the number of batches of the current epoch that are done in the checkpoint; None if it is not
+        recorded, or an epoch had another number of batches."""
+        state = self._loaded or {}
+        return state.get('done') if state.get('batches') == batches else None

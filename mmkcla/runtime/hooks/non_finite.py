@@ -1,13 +1,12 @@
 """Stop a training, or skip an iteration, before NaN or infinite values reach the weights."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, get_world_size
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from torch import Tensor
 
 from ...errors import NonFiniteError, UserError
@@ -15,6 +14,7 @@ from ...registry import HOOKS
 from ...utils.text import listed, note, plural
 from ...weights.finite import all_finite, non_finite_entries
 from ..batch_files import clean_inputs, files_of
+from ..wrappers import inner_model, optim_wrappers
 
 ACTIONS = ('stop', 'skip')
 SKIPPED = 'non_finite_skipped'  # in the message hub, so that it is saved and resumed
@@ -62,9 +62,9 @@ class NonFiniteHook(Hook):
 
     def before_train(self, runner: Any) -> None:
         """Put the check between the backward pass and the step of each optimizer."""
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = inner_model(runner.model)
         self._buffers = [buffer for buffer in model.buffers() if buffer.numel()]
-        self._wrappers = list(_wrappers(runner.optim_wrapper))
+        self._wrappers = list(optim_wrappers(runner.optim_wrapper).values())
         for wrapper in self._wrappers:
             wrapper.optimizer.register_step_pre_hook(self._before_step)
             wrapper.backward = self._with_loss(wrapper.backward)
@@ -178,10 +178,6 @@ class NonFiniteHook(Hook):
 
 def _skipped(runner: Any) -> int:
     return int(runner.message_hub.runtime_info.get(SKIPPED, 0))
-
-
-def _wrappers(wrapper: Any) -> Iterator[Any]:
-    yield from wrapper.optim_wrappers.values() if hasattr(wrapper, 'optim_wrappers') else [wrapper]
 
 
 def _all_finite(gradients: list[Tensor]) -> bool:

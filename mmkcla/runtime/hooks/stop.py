@@ -7,13 +7,14 @@ import torch
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.optim import OptimWrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import distributed
 
 from ...registry import HOOKS
 from ...utils.files import whole_file
 from ...utils.signals import Interrupted, agreed, defer, received
+from ..validation import validation_follows
+from ..wrappers import between_steps, is_several
 
 _WRITTEN = 'interruption_checkpoint'  # in the message hub: the last checkpoint written in the middle of an epoch
 
@@ -48,11 +49,13 @@ class StopHook(Hook):
     def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         """Stop after this iteration, unless the epoch ends or a validation follows."""
         loop, done = runner.train_loop, runner.iter + 1
-        if not self._wanted() or _accumulating(runner):
+        if not self._wanted():
             return
+        if not is_several(runner.optim_wrapper) and between_steps(runner.optim_wrapper):
+            return  # after the step; the steps of several optimizers may never coincide
         if isinstance(loop, EpochBasedTrainLoop) and batch_idx + 1 >= len(loop.dataloader):
             return  # after_train_epoch
-        if isinstance(loop, IterBasedTrainLoop) and _validates(runner, done, loop.max_iters):
+        if isinstance(loop, IterBasedTrainLoop) and validation_follows(loop, done, loop.max_iters):
             return  # after_val_epoch
         self._stop(runner, runner.epoch, done, by_epoch=False)
 
@@ -61,7 +64,7 @@ class StopHook(Hook):
         loop = runner.train_loop
         if self._number is None or not isinstance(loop, EpochBasedTrainLoop):
             return
-        if not _validates(runner, runner.epoch + 1, loop.max_epochs):
+        if not validation_follows(loop, runner.epoch + 1, loop.max_epochs):
             self._stop(runner, runner.epoch + 1, runner.iter, by_epoch=True)
 
     def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
@@ -97,18 +100,6 @@ class StopHook(Hook):
         defer(False)
         assert self._number is not None
         raise Interrupted(self._number, advice)
-
-
-def _accumulating(runner: Any) -> bool:
-    """Whether gradients are accumulated that no step of the optimizer has used yet."""
-    return isinstance(runner.optim_wrapper, OptimWrapper) and not runner.optim_wrapper.should_update()
-
-
-def _validates(runner: Any, done: int, last: int) -> bool:
-    """Whether a validation follows, as mmengine's loops decide it."""
-    loop = runner.train_loop
-    return (runner._val_loop is not None and done >= loop.val_begin
-            and (done % loop.val_interval == 0 or done == last))
 
 
 def _save(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoch: bool, again: bool) -> str:

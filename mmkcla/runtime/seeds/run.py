@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from ...errors import UserError
 from ...utils.text import listed, note, one_line, plural
-from ...weights.reading import read_checkpoint
 from ..checks import check_settings
 from ..config import check_writable, load_config, require_parts
 from ..processes import run_checked, stoppable
-from ..resume import find_resumable
+from ..resume import first_usable, read_intact
 from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, tested_on, training_parts
 from .report import write_results
 
@@ -225,12 +224,12 @@ def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path |
         The best checkpoint recorded in the last one (a crash may leave other files with similar names); if there is
         none, the last one; None if there are no checkpoints.
     """
-    last = find_resumable(folder)
+    last, content = first_usable(folder, read_intact) or (None, {})
     if which == 'last' or not save_best:
         return last
     named: list[Path] = []
     if last is not None:
-        known = (read_checkpoint(last).get('message_hub') or {}).get('runtime_info') or {}
+        known = (content.get('message_hub') or {}).get('runtime_info') or {}
         recorded = known.get(f'best_ckpt_{save_best}') or known.get('best_ckpt')
         named = [folder / Path(recorded).name, Path(recorded)] if recorded else []
     metric = '*' if save_best == 'auto' else save_best.replace('/', '_')
