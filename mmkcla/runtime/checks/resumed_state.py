@@ -147,7 +147,9 @@ class _Check:
         if set(state) != set(own) or state.get('param_name') != own.get('param_name'):
             raise self.other(f'its scheduler {number} is not {type(scheduler).__name__}, the type in the config')
         for key, value in own.items():
-            if not _fits(state[key], value, key in _PER_GROUP):
+            if callable(value):  # OneCycleLR: checkpoints have the name of the function
+                state[key] = value
+            elif not _fits(state[key], value, key in _PER_GROUP):
                 raise self.invalid(f'its scheduler {number} has {key}={_shown(state[key])}; expected {_shown(value)}, '
                                    'or another value of that type')
         for key in ('last_step', '_global_step'):
@@ -216,8 +218,11 @@ def _fits(value: Any, own: Any, same_length: bool = True) -> bool:
     if isinstance(own, (list, tuple)):
         return (isinstance(value, (list, tuple)) and (len(value) == len(own) or not same_length)
                 and all(_fits(item, one) for item, one in zip(value, own, strict=False)))
-    if isinstance(own, Mapping):  # of milestones
+    if isinstance(own, Mapping) and all(map(is_number, own)):  # milestones and their counts
         return isinstance(value, Mapping) and all(is_number(item) for pair in value.items() for item in pair)
+    if isinstance(own, Mapping):
+        return (isinstance(value, Mapping) and own.keys() <= value.keys()
+                and all(_fits(value[key], item) for key, item in own.items()))
     return not isinstance(own, str) or isinstance(value, str)
 
 
