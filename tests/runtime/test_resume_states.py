@@ -172,7 +172,7 @@ UNUSABLE = {
     'entry': (put(EXACT, 'x'), 'its entry exact_resume is damaged (TypeError)'),
     'no weights': (put('state_dict', KeyError), 'it has no weights (state_dict)'),
     'ema shape': (put('ema_state_dict', 'module.line.weight', torch.zeros(3)),
-                  'its ema_state_dict has a tensor of shape (3,) for module.line.weight; expected a tensor of shape (1, '),
+                  'its ema_state_dict has a tensor of shape (3,) for module.line.weight; expected a tensor'),
     'ema name': (put('ema_state_dict', 'module.line.weight', KeyError), 'its ema_state_dict has None for module.line'),
     'ema text': (put('ema_state_dict', 'x'), "its ema_state_dict is 'x'; expected a dict"),
 }
