@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -92,6 +92,12 @@ def is_observed(modules: Iterable[nn.Module]) -> bool:
                or module._backward_pre_hooks or 'forward' in vars(module) for module in modules)
 
 
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """A context without autocast; devices that have none (meta) need none."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
 def channel_conv(pooled: Tensor, weight: Tensor) -> Tensor:
     """c1d by torch's convolution: ``(B, C) -> (B, C)``, outside of autocast."""
     half = weight.shape[-1] // 2
@@ -125,7 +131,7 @@ class ChannelConv(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """``(B, C) -> (B, C)``, in the type of ``pooled``."""
         if runs_eagerly(pooled):
-            with torch.autocast(pooled.device.type, enabled=False):
+            with without_autocast(pooled):
                 return channel_conv(pooled, self.weight.to(pooled.dtype))
         padded = F.pad(pooled, (self.kernel_size // 2, ) * 2)
         # slices instead of unfold, which ONNX does not have

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .base import LayerAttention, State
 from .cache import Cache
-from .common import Preferred, depthwise_value, global_average
+from .common import Preferred, depthwise_value, global_average, without_autocast
 from .inspection import Call
 from .mrla import MRLABase, MRLALight
 
 
 @torch.fx.wrap  # symbolic tracing does not record a context
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         return F.linear(x.to(weight.dtype), weight, bias)
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from .common import channel_conv, is_observed, runs_eagerly, score_dtype
+from ..errors import UserError
+from .common import channel_conv, is_observed, runs_eagerly, score_dtype, without_autocast
 
 aten = torch.ops.aten
 _TINY = 1e-30  # a key of length zero has no direction, and no gradient through its length
@@ -160,8 +160,10 @@ class _Layer(torch.autograd.Function):
         return retrieved, None if before is None else mean, scores.z
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, grad_mean: Tensor | None, grad_z: Tensor | None) -> tuple:
+        if torch.is_grad_enabled():  # what once_differentiable refuses only where it sees it
+            raise UserError('the gradients of KCLA cannot be differentiated again (create_graph=True) in its fused '
+                            'form; set fused=False in layer_attention')
         numbers: Constants = ctx.numbers
         x, before, mean, *tensors = ctx.saved_tensors
         parts, scores = _parts(tensors[:len(Parts._fields)]), Scores(*tensors[len(Parts._fields):])
@@ -279,7 +281,7 @@ def run(x: Tensor, before: Tensor | None, z: Tensor | None, parts: Parts,
                    for name, t in zip(Parts._fields, parts, strict=True))
     if before is not None:
         before = before.to(x.dtype)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         if torch.is_grad_enabled():
             retrieved, mean, z = _Layer.apply(numbers, x, before, z, *parts)
             return retrieved, x if mean is None else mean, z
