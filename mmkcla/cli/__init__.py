@@ -13,8 +13,8 @@ from ..utils.text import one_line
 from ..version import __version__
 from .errors import guarded
 
-COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'data', 'demo',
-            'doctor')
+COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'analyse', 'benchmark', 'export', 'data',
+            'demo', 'doctor')
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -36,6 +36,7 @@ class Predictor:
     visualizer_type = ''
 
     def __init__(self, config: Any, checkpoint: str, device: torch.device, allow_partial: bool = False) -> None:
+        self.host = config.default_scope
         init_default_scope(config.default_scope)
         self.model = build_model(config)
         content = read_address(checkpoint)
