@@ -22,6 +22,7 @@ CHECKPOINT_ARGUMENTS = {
                       "model.backbone.init_cfg=dict(type='Pretrained',checkpoint='{file}')",
     'test': 'test {config} {file} --no-checks --work-dir w',
     'infer': 'infer {config} {file} image.png --out-dir out',
+    'export': 'export {config} {file} --image image.png --out o.onnx',
     'analyse keys': 'analyse keys {config} --images image.png --checkpoint {file} --out-dir out',
     'analyse decay': 'analyse decay {config} --images image.png --checkpoint {file} --out-dir out',
     'analyse weights': 'analyse weights {config} --images image.png --checkpoint {file} --out-dir out',
@@ -30,6 +31,7 @@ CHECKPOINT_ARGUMENTS = {
 # And with each argument that names data.
 DATA_ARGUMENTS = {
     'infer image': 'infer {config} good.pth {file} --out-dir out',
+    'export --image': 'export {config} good.pth --image {file} --out o.onnx',
     'plan': 'plan {file} --out project', 'plan --annotations': 'plan photos --annotations {file} --out project',
     'data --split-file': 'data binary-seg photos --out set --split-file {file}',
     'data --groups': 'data binary-seg photos --out set --groups {file}',
