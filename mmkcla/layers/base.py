@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import UserError
 from ..utils.text import did_you_mean
-from .common import checkpointed, in_type_of, make_drop_path
+from .common import ChannelAffine, affine_of, checkpointed, in_type_of, make_drop_path
 from .inspection import Call, Shares
 from .record import Recorded, parameters_of
 
@@ -161,6 +161,18 @@ class LayerAttention(Recorded, nn.Module):
         if self.layer_scale is not None:
             x = x * in_type_of(self.layer_scale, x)[:, None, None]
         return self.drop_path(x)
+
+    @torch.no_grad()
+    def switch_to_deploy(self) -> None:
+        """Fold the batch norm of :meth:`output` and drop what only training needs; for inference alone."""
+        norm = getattr(self, 'norm', None)
+        if isinstance(norm, _BatchNorm):
+            self.norm = self.folded_norm(*affine_of(norm))
+        self.drop_path = nn.Identity()
+
+    def folded_norm(self, scale: Tensor, shift: Tensor) -> nn.Module:
+        """What takes the place of a batch norm in evaluation; subclasses may fold the scale, ``(C,)``, elsewhere."""
+        return ChannelAffine(scale, shift)
 
     def attend(self, x: Tensor, state: State | None, shortcut: Tensor | None) -> tuple[Tensor, State]:
         """Compute ``(retrieved, state)``; implemented by subclasses."""

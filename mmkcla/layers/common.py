@@ -165,6 +165,29 @@ def depthwise_value(channels: int) -> nn.Conv2d:
     return nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
 
 
+class ChannelAffine(nn.Module):
+    """``scale · x + shift`` per channel: a batch norm in evaluation, without its statistics; ``scale`` None is 1."""
+
+    def __init__(self, scale: Tensor | None, shift: Tensor) -> None:
+        super().__init__()
+        self.scale = None if scale is None else nn.Parameter(scale, requires_grad=False)
+        self.shift = nn.Parameter(shift, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shift = in_type_of(self.shift, x)[:, None, None]
+        return x + shift if self.scale is None else torch.addcmul(shift, x, in_type_of(self.scale, x)[:, None, None])
+
+
+def affine_of(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """Scale and shift of a batch norm in evaluation, ``(C,)`` each."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    scale = (norm.running_var + norm.eps).rsqrt()
+    if norm.weight is not None:
+        scale = scale * norm.weight
+    shift = -norm.running_mean * scale
+    return scale.detach(), (shift if norm.bias is None else shift + norm.bias).detach()
+
+
 def make_drop_path(drop_path: float) -> nn.Module:
     """Stochastic depth per sample with probability ``drop_path`` in [0, 1).
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torchvision.ops import StochasticDepth
 from ..errors import UserError
 from .base import LayerAttention, State
 from .common import (
+    ChannelAffine,
     ChannelConv,
     HeadMixing,
     Preferred,
@@ -160,6 +161,13 @@ class KCLA(LayerAttention):
         if self.shift is not None:
             self.shift.zero_()
 
+    def folded_norm(self, scale: Tensor, shift: Tensor) -> nn.Module:
+        """f_V takes the scale where it comes right before."""
+        if not self.dynamic_value:
+            return super().folded_norm(scale, shift)
+        self.value.weight.mul_(scale[:, None, None, None])
+        return ChannelAffine(None, shift)
+
     def _heads(self, pooled: Tensor) -> Tensor:
         """Split ``(B, C)`` into ``(B, G, d)``."""
         return pooled.unflatten(1, (self.num_heads, self.head_channels))
@@ -216,23 +224,27 @@ class KCLA(LayerAttention):
         norm, drop_path = self.norm, self.drop_path
         return (self.fused and self.dynamic_value and self.shift is None and self.gate_key == 'current'
                 and type(self.relu) is nn.ReLU and type(self.value) is nn.Conv2d
-                and type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
-                and norm.momentum is not None and type(drop_path) in (nn.Identity, StochasticDepth)
+                and (type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
+                     and norm.momentum is not None or type(norm) is ChannelAffine)
+                and type(drop_path) in (nn.Identity, StochasticDepth)
                 and fits(x, (self.query, self.key, self.value, self.head_mixing, norm, self.relu, drop_path)))
 
     def _attend_fused(self, x: Tensor, before: KCLAState | None) -> tuple[Tensor, State]:
-        norm = cast(nn.BatchNorm2d, self.norm)
-        if norm.training and norm.num_batches_tracked is not None:
+        norm: Any = self.norm
+        deployed = isinstance(norm, ChannelAffine)
+        if norm.training and not deployed and norm.num_batches_tracked is not None:
             norm.num_batches_tracked.add_(1)
         keep = None
         if self.training and isinstance(self.drop_path, StochasticDepth):
             keep = x.new_empty(len(x)).bernoulli_(1 - self.drop_path.p).div_(1 - self.drop_path.p)
         mixing = self.head_mixing.weight if isinstance(self.head_mixing, HeadMixing) else None
         temperatures = self._base_temperatures(x.new_empty(0, dtype=score_dtype(x)))
-        parts = Parts(self.query.weight, self.key.weight, temperatures, mixing, self.value.weight, norm.weight,
-                      norm.bias, norm.running_mean, norm.running_var, keep, self.layer_scale)
-        numbers = Constants(self.head_channels, self.norm_scale, MAX_SCORE, OFFSET, NORM_EPS, norm.training,
-                            norm.momentum, norm.eps)
+        of_norm: Any = ((None, norm.shift, None, None) if deployed else
+                        (norm.weight, norm.bias, norm.running_mean, norm.running_var))
+        parts = Parts._make((self.query.weight, self.key.weight, temperatures, mixing, self.value.weight, *of_norm,
+                             keep, self.layer_scale))
+        numbers = Constants(self.head_channels, self.norm_scale, MAX_SCORE, OFFSET, NORM_EPS,
+                            *((False, None, 0.) if deployed else (norm.training, norm.momentum, norm.eps)))
         out, mean, z = run(x, before and before.mean, before and before.z, parts, numbers)
         return out, KCLAState(mean, z).pack()
 

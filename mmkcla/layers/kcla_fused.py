@@ -44,7 +44,7 @@ class Parts(NamedTuple):
     temperature: Tensor  # P, (G,)
     mixing: Tensor | None  # (G, G)
     value: Tensor  # (C, 1, 3, 3)
-    weight: Tensor
+    weight: Tensor | None  # of the norm; None: its scale is in f_V, and only the bias is left
     bias: Tensor
     running_mean: Tensor | None
     running_var: Tensor | None
@@ -111,8 +111,10 @@ def _per_head(x: Tensor, numbers: Constants) -> Tensor:
     return x.view(len(x), x.shape[1] // numbers.head_channels, -1)
 
 
-def _value(mean: Tensor, kernel: Tensor) -> Tensor:
-    return torch.conv2d(_one_sample(mean), kernel, padding=1, groups=len(kernel)).view_as(mean)
+def _value(mean: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+    if bias is not None:
+        bias = bias.to(kernel.dtype).repeat(len(mean)) if len(mean) > 1 else bias.to(kernel.dtype)
+    return torch.conv2d(_one_sample(mean), kernel, bias, padding=1, groups=len(kernel)).view_as(mean)
 
 
 def _norm(u: Tensor, parts: Parts, numbers: Constants, update: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,7 +131,10 @@ def _mean(x: Tensor, before: Tensor, share: Tensor | None, numbers: Constants) -
 
 
 def _retrieve(mean: Tensor, kernel: Tensor, parts: Parts, numbers: Constants) -> Tensor:
-    out = _norm(_value(mean, kernel), parts, numbers, update=True)[0].relu_()
+    if parts.weight is None:
+        out = _value(mean, kernel, parts.bias).relu_()
+    else:
+        out = _norm(_value(mean, kernel), parts, numbers, update=True)[0].relu_()
     factor = _factor(parts, out.dtype)
     return out if factor is None else out.mul_(factor)
 
@@ -282,7 +287,7 @@ def run(x: Tensor, before: Tensor | None, z: Tensor | None, parts: Parts,
     if before is not None:
         before = before.to(x.dtype)
     with without_autocast(x):
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and parts.weight is not None:
             retrieved, mean, z = _Layer.apply(numbers, x, before, z, *parts)
             return retrieved, x if mean is None else mean, z
         scores = _scores(x, z, parts, numbers)

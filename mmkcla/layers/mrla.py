@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .base import LayerAttention, State
 from .cache import Cache
-from .common import ChannelConv, Preferred, depthwise_value, global_average, in_type_of, per_channel, split_heads
+from .common import (
+    ChannelAffine,
+    ChannelConv,
+    Preferred,
+    depthwise_value,
+    global_average,
+    in_type_of,
+    per_channel,
+    split_heads,
+)
 from .inspection import Call, Shares, heads, own_keys
 from .softmax import mix, softmax_shares
 
@@ -115,6 +124,12 @@ class MRLALight(LayerAttention):
         value = self.value(x)
         value = value * per_channel(gate, self.head_channels, value.dtype)
         return self.output(value + past * in_type_of(self.past, past)[:, None, None])
+
+    def folded_norm(self, scale: Tensor, shift: Tensor) -> nn.Module:
+        """f_V and λ take the scale."""
+        self.value.weight.mul_(scale[:, None, None, None])
+        self.past.mul_(scale)
+        return ChannelAffine(None, shift)
 
     def _gate(self, query: Tensor, key: Tensor) -> Tensor:
         """σ(⟨Q, K⟩/√d): ``(B, C)`` to ``(B, G)``."""

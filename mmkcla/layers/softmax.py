@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .base import LayerAttention, State
 from .cache import Cache
@@ -53,6 +53,12 @@ class SoftmaxLayerAttention(LayerAttention):
         maps = [self.value(earlier) for earlier in cache.maps] if self.literal else cache.maps
         mixed = mix(maps, shares, self.head_channels)
         return self.output(mixed if self.literal else self.value(mixed)), cache.pack()
+
+    def folded_norm(self, scale: Tensor, shift: Tensor) -> nn.Module:
+        """f_V takes scale and shift, since the shares sum to 1."""
+        self.value.weight.mul_(scale[:, None, None, None])
+        self.value.bias = nn.Parameter(shift)
+        return nn.Identity()
 
     def _softmax(self, pooled: Sequence[Tensor]) -> Tensor:
         """The shares of T pooled maps in this layer, the last of them: ``(T, B, G)``."""

@@ -2,8 +2,9 @@
 from importlib.util import find_spec
 
 from . import backbones, losses, plugins
+from .deploy import switch_to_deploy
 
-__all__ = ['backbones', 'losses', 'plugins']
+__all__ = ['backbones', 'losses', 'plugins', 'switch_to_deploy']
 if find_spec('mmdet') or find_spec('mmseg'):  # both are optional for classification
     from . import necks
     __all__ += ['necks']
