@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError
+from ..utils.parent import ending_with_this
 from ..utils.signals import Interrupted, stop_signals, with_advice
 
 _TERMINATE_TIMEOUT = 120  # seconds until a process that was asked to stop is killed
@@ -32,7 +33,8 @@ def run_checked(command: list[str], what: str) -> None:
 
 
 def run_process(command: list[str]) -> tuple[int, str]:
-    """Run a command and wait for it, with this package on its Python path. Its stderr is passed through.
+    """Run a command and wait for it, with this package on its Python path. Its stderr is passed through. It ends with
+    this process, also after SIGKILL (on Linux).
 
     Returns:
         The exit code, and the last ``error:`` line of stderr, or else its last line.
@@ -42,6 +44,7 @@ def run_process(command: list[str]) -> tuple[int, str]:
     error_line = last_line = ''
     try:  # a session of its own: Ctrl-C reaches this process only, which passes it on, so it arrives once
         process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True,
+                                   preexec_fn=ending_with_this(),
                                    env=os.environ | {'PYTHONPATH': path, SHARED_OPTIONS: '1'})
     except OSError as error:
         return 127, f'cannot start {command[0]}: {error.strerror}'
