@@ -181,9 +181,20 @@ def _explain_refused_load(error: BaseException) -> str:
 
 def _explain_os(error: OSError) -> str:
     remedy = ('; free some space and run the command again (a training with --resume)' if error.errno in _FULL else '')
-    if error.filename is None:
+    name = error.filename if error.filename is not None else _being_written(error)
+    if name is None:
         return _one_line(str(error)) + remedy
-    return f'{(error.strerror or type(error).__name__).lower()}: {error.filename}{remedy}'
+    return f'{(error.strerror or type(error).__name__).lower()}: {name}{remedy}'
+
+
+def _being_written(error: BaseException) -> str | None:
+    """Name of the open file in the innermost frame that has one; ``write`` raises errors without the name."""
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        for value in frame.f_locals.values():
+            name = getattr(value, 'name', None)
+            if hasattr(value, 'write') and isinstance(name, str) and not name.startswith('<'):
+                return name
+    return None
 
 
 def _raised_by_a_config(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from ..runtime.checks import check_keys, check_settings
 from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, section, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
-from ..runtime.hosts import prepare_hosts, quiet_logger
+from ..runtime.hosts import prepare_hosts, quiet_logger, quiet_threads
 from ..runtime.launch import set_launcher
 from ..runtime.resume import set_resume
 from ..runtime.training import add_outputs, check_preprocessor, set_learning_rate, use_amp
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..runtime.runner import build_runner
     from ..utils.files import training_lock
-    with training_lock(work_dir):
+    with training_lock(work_dir), quiet_threads():
         runner = build_runner(config, required='some' if args.allow_partial else 'most')
         quiet_logger(runner.logger)
         runner.train()

@@ -4,6 +4,7 @@ import io
 import logging
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,6 +79,28 @@ def quiet_logger(logger: logging.Logger) -> None:
     logger.addFilter(lambda record: not _NOISE.search(record.getMessage()))
     for handler in logger.handlers:
         handler.handleError = partial(_report_once, handler)  # type: ignore[method-assign]
+
+
+@contextmanager
+def quiet_threads() -> Iterator[None]:
+    """Report in one line that the thread of TensorBoard cannot write, instead of a traceback. The error reaches the
+    training with its next log line, with the name of the file."""
+    before = threading.excepthook
+
+    def report(failed: threading.ExceptHookArgs) -> None:
+        error = failed.exc_value
+        if not isinstance(error, OSError) or not type(failed.thread).__module__.startswith('tensorboard'):
+            before(failed)
+            return
+        file = getattr(getattr(failed.thread, '_record_writer', None), '_writer', None)
+        error.filename = error.filename or getattr(file, 'name', None) or getattr(file, 'filename', None)
+        say(f'warning: cannot write the TensorBoard log {error.filename or ""} ({error.strerror})')
+
+    threading.excepthook = report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _report_once(handler: logging.Handler, _record: logging.LogRecord) -> None:

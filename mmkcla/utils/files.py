@@ -16,9 +16,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import UserError
+from .parts import PART_SUFFIX, lock_part, locked_folder, part_prefix, remove_folders, remove_parts_once
 from .ranks import rank
 
-PART_SUFFIX = '.part'
 _OLD_SUFFIX = '.mmkcla-old'  # of a folder while it is being replaced
 
 
@@ -28,7 +28,8 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
 
     The data is written to a temporary file in the same folder, flushed to disk and renamed. Readers see the old file
     or the new one, never a partial file, even after a crash. If the block raises, the temporary file is deleted.
-    Missing parent folders are created. A symbolic link at ``target`` is followed.
+    Missing parent folders are created. A symbolic link at ``target`` is followed. What crashes have left in the folder
+    is deleted (:mod:`mmkcla.utils.parts`).
 
     Args:
         target: the file to write.
@@ -36,10 +37,12 @@ def whole_file(target: str | os.PathLike, mode: str = 'wb') -> Iterator[Any]:
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f'.{target.name[:40]}.', suffix=PART_SUFFIX, dir=target.parent)
+    remove_parts_once(target.parent)
+    handle, part = tempfile.mkstemp(prefix=part_prefix(target.name), suffix=PART_SUFFIX, dir=target.parent)
     encoding, newline = (None, None) if 'b' in mode else ('utf-8', '')
     try:
         with open(handle, mode, encoding=encoding, newline=newline) as file:
+            lock_part(handle)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -132,12 +135,14 @@ def whole_folder(target: str | os.PathLike, replace: bool = False) -> Iterator[P
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
+    remove_folders(target.parent)
+    work = Path(tempfile.mkdtemp(prefix=part_prefix(target.name), dir=target.parent))
     new = work / 'new'
     try:
-        new.mkdir()  # not `work` itself, which has mkdtemp's mode 0700
-        yield new
-        publish_folder(new, target, replace)
+        with locked_folder(work):
+            new.mkdir()  # not `work` itself, which has mkdtemp's mode 0700
+            yield new
+            publish_folder(new, target, replace)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -257,7 +262,10 @@ def training_lock(work_dir: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def exclusive(lock: Path, busy: Callable[[], Exception], wait: float = 0) -> Iterator[None]:
-    """Hold a lock file while the block runs. Raises ``busy()`` if another process holds it for ``wait`` seconds."""
+    """Hold a lock file while the block runs. Raises ``busy()`` if another process holds it for ``wait`` seconds. A
+    symbolic link in its place is replaced by a file."""
+    if lock.is_symlink():  # opening it would empty the file behind it
+        lock.unlink()
     held = FileLock(lock, timeout=wait)
     with contextlib.ExitStack() as stack:
         try:

@@ -4,10 +4,12 @@ Every scheme of mmengine ends in :func:`~mmkcla.weights.reading.read_checkpoint`
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -25,6 +27,7 @@ _SCHEME = re.compile(r'([\w.+-]+(?::[\w.+-]+)?)://')
 _WEB = ('http', 'https')
 _STORED = ('s3', 'petrel')  # object stores that mmengine's file backends read
 _NAMED = ('torchvision', 'modelzoo', 'open-mmlab', 'openmmlab', 'mmcls')
+_STALE = 3600  # seconds without a byte, after which a download is no longer running
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')  # in file names, as torch.hub and OpenMMLab write it: start of the SHA-256
 
 
@@ -115,6 +118,7 @@ def _download(address: str) -> str:
     target = cache / hashlib.sha256(address.encode()).hexdigest()[:16] / name
     if is_main_process() and not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(target.parent)
         try:
             torch.hub.download_url_to_file(address, str(target), hash_prefix=wanted)
         except RuntimeError as error:  # raised for another hash
@@ -122,6 +126,14 @@ def _download(address: str) -> str:
                             'the file is damaged or another one') from error
     barrier()
     return str(target)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Delete what interrupted downloads of torch have left in the folder of an address."""
+    for path in folder.glob('*.partial'):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _STALE:
+                path.unlink()
 
 
 def _address_of(address: str, scheme: str, name: str) -> str:

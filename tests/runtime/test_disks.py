@@ -2,9 +2,13 @@
 import errno
 import logging
 import os
+import shutil
+import signal
 
 import pytest
+from slow_training import start, stop, wait_for, write_training
 
+from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli.errors import explain
 from mmkcla.errors import UserError
 from mmkcla.runtime.hooks import AtomicCheckpointHook
@@ -47,10 +51,14 @@ def test_the_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
 
 def test_the_lock_is_not_written_through_a_link(tmp_path):
     (tmp_path / 'precious').write_text('text')
-    (tmp_path / '.training').symlink_to(tmp_path / 'precious')
+    for name in ('.training', '.training.lock'):
+        (tmp_path / name).symlink_to(tmp_path / 'precious')
     with files.training_lock(tmp_path):
+        with pytest.raises(UserError, match='is training in'), files.training_lock(tmp_path):
+            pass
         assert (tmp_path / '.training').read_text() == f'{os.getpid()}\n'
-    assert (tmp_path / 'precious').read_text() == 'text' and not (tmp_path / '.training').is_symlink()
+    assert (tmp_path / 'precious').read_text() == 'text'
+    assert not (tmp_path / '.training').is_symlink() and not (tmp_path / '.training.lock').is_symlink()
 
 
 def test_a_log_that_cannot_be_written_is_reported_once(capfd):
@@ -73,3 +81,59 @@ def test_a_removed_work_dir(tmp_path):
     with pytest.raises(UserError, match='was removed during the training'):
         hook._save_checkpoint_with_step(None, 1, {})
     assert not (tmp_path / 'gone').exists()
+
+
+FULL = '''
+import resource
+from slow_parts import Line as _Line
+
+@MODELS.register_module(force=True)
+class FullLine(_Line):
+    """From the seventh step on, no file of this process can grow over 999 bytes, as on a full disk."""
+    steps = 0
+    def forward(self, inputs, mode='tensor'):
+        self.steps += mode == 'loss'
+        if self.steps == 7:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999))
+        return super().forward(inputs, mode)
+'''
+
+
+def test_a_full_disk_in_a_training(tmp_path):
+    """The file and the remedy are named once, earlier checkpoints are complete, and the resumed run goes to the end."""
+    pytest.importorskip('resource')
+    config = write_training(tmp_path, by_epoch=False, length=9, seconds=0.01, interval=3)
+    parts = (tmp_path / 'slow_parts.py').read_text()
+    (tmp_path / 'full_parts.py').write_text('from mmengine.registry import MODELS\n' + FULL)
+    text = config.read_text().replace("imports=['slow_parts']", "imports=['slow_parts', 'full_parts']")
+    config.write_text(text.replace("type='Line'", "type='FullLine'"))
+    assert 'class Line' in parts
+    process = start(tmp_path, 'train', 'slow.py', '--work-dir', 'w', '--no-checks')
+    lines = process.communicate(timeout=200)[0].splitlines()
+    errors = [line for line in lines if line.startswith('error')]
+    assert process.returncode == 2 and 'Traceback' not in '\n'.join(lines), '\n'.join(lines)[-5000:]
+    line, = errors
+    assert line.startswith(f'error: file too large: {tmp_path / "w"}/') and line.endswith(
+        '; free some space and run the command again (a training with --resume)')
+    assert sum('cannot write the' in line for line in lines) <= 3  # the log, TensorBoard's
+    work_dir = tmp_path / 'w'
+    assert sorted(path.name for path in work_dir.glob('*.pth')) == ['iter_3.pth', 'iter_6.pth']
+    assert [read_checkpoint(work_dir / f'iter_{number}.pth')['meta']['iter'] for number in (3, 6)] == [3, 6]
+    assert list(work_dir.rglob('*.part')) == []
+    config.write_text(config.read_text().replace("type='FullLine'", "type='Line'"))
+    process = start(tmp_path, 'train', 'slow.py', '--work-dir', 'w', '--no-checks', '--resume')
+    process.communicate(timeout=200)
+    assert process.returncode == 0 and read_checkpoint(work_dir / 'iter_9.pth')['meta']['iter'] == 9
+
+
+def test_a_work_dir_removed_before_a_signal(tmp_path):
+    """The checkpoint in the middle of an epoch does not create the folder again."""
+    write_training(tmp_path, seconds=0.3)
+    process = start(tmp_path, 'train', 'slow.py', '--work-dir', 'w', '--no-checks')
+    wait_for(process, 'loss', 2)
+    shutil.rmtree(tmp_path / 'w')
+    code, lines = stop(process, signal.SIGTERM)
+    assert code == 2 and not list((tmp_path / 'w').glob('*.pth')), lines
+    assert [line for line in lines if line.startswith('error')] == [
+        f'error: the folder {tmp_path / "w"} was removed during the training; its checkpoints are lost']
+    assert 'Traceback' not in '\n'.join(lines)

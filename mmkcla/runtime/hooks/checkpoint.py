@@ -15,7 +15,8 @@ from ...errors import NonFiniteError, UserError
 from ...evaluation.directions import main_metric, rule_for
 from ...evaluation.names import nearest_name
 from ...registry import HOOKS
-from ...utils.files import PART_SUFFIX, whole_file
+from ...utils.files import whole_file
+from ...utils.parts import PART_SUFFIX, remove_parts
 from ...utils.text import listed
 from ...weights.checksum import write_sealed
 from ...weights.finite import WEIGHTS, all_finite, non_finite_entries, tensors_in
@@ -53,6 +54,16 @@ def check_save_best(wanted: Sequence[str], metrics: Iterable[str]) -> None:
                             f'available: {", ".join(available) or "none"}')
 
 
+def require_folder(hook: CheckpointHook) -> None:
+    """Check that the folder of the checkpoints still exists, before it would be created again.
+
+    Raises:
+        UserError: it was removed.
+    """
+    if isinstance(hook.file_backend, LocalBackend) and not Path(hook.out_dir).is_dir():
+        raise UserError(f'the folder {hook.out_dir} was removed during the training; its checkpoints are lost')
+
+
 @HOOKS.register_module()
 class AtomicCheckpointHook(CheckpointHook):
     """mmengine's ``CheckpointHook`` (same arguments and file names) with atomic writes on the local file system.
@@ -86,6 +97,7 @@ class AtomicCheckpointHook(CheckpointHook):
             self.backend_args = dict(backend=_BACKEND)
         super().before_train(runner)
         if is_main_process() and isinstance(self.file_backend, LocalBackend):
+            remove_parts(Path(runner.work_dir), recursive=True)
             for name in ('.*.pth', '.curves.csv', '.curves.png', '.last_checkpoint'):  # what only a training writes
                 for part in Path(self.out_dir).glob(f'{name}.*{PART_SUFFIX}'):
                     part.unlink(missing_ok=True)
@@ -160,8 +172,7 @@ class AtomicCheckpointHook(CheckpointHook):
                                  '(optim_wrapper.clip_grad)')
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
-        if isinstance(self.file_backend, LocalBackend) and not Path(self.out_dir).is_dir():
-            raise UserError(f'the folder {self.out_dir} was removed during the training; its checkpoints are lost')
+        require_folder(self)
         with self._deletions_last():
             super()._save_checkpoint_with_step(runner, step, meta)
 

@@ -15,6 +15,7 @@ from ...utils.files import whole_file
 from ...utils.signals import Interrupted, agreed, defer, received
 from ..validation import validation_follows
 from ..wrappers import between_steps, is_several
+from .checkpoint import require_folder
 
 _WRITTEN = 'interruption_checkpoint'  # in the message hub: the last checkpoint written in the middle of an epoch
 
@@ -104,6 +105,7 @@ class StopHook(Hook):
 
 def _save(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoch: bool, again: bool) -> str:
     """Write the checkpoint, unless the hook has just done so; return its path."""
+    require_folder(hook)
     meta = dict(epoch=epoch, iter=iteration)
     if by_epoch == hook.by_epoch:
         step = epoch if by_epoch else iteration
