@@ -5,11 +5,20 @@ import pytest
 import torch
 import torch._dynamo
 from mmengine.registry import DefaultScope
+from quick_hosts import draw_quickly, freeze_imports, skip_formatting
 
 import mmkcla
+from mmkcla.runtime.hooks import curves
 
 torch.set_num_threads(1)
 mmkcla.use_torchvision_ops()
+skip_formatting()
+
+
+@pytest.fixture(autouse=True)
+def _quick_hosts(monkeypatch):
+    freeze_imports()
+    monkeypatch.setattr(curves, 'draw_curves', draw_quickly)
 
 
 @pytest.fixture(autouse=True)

@@ -92,7 +92,7 @@ def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resum
         MessageHub._instance_dict.clear()
         arguments = command(config, work_dir, [*options, *(resumed_options if number else ())], number > 0)
         with stop_after(monkeypatch, stop), monkeypatch.context() as patch:
-            patch.setattr(Config, 'pretty_text', property(lambda config: ''))  # formatting takes most of the time
+            patch.setattr(Config, 'pretty_text', property(lambda config: ''))
             patch.setattr(curves, 'draw_curves', lambda *_: None)
             try:
                 assert main(arguments) == 0

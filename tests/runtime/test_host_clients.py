@@ -1,5 +1,6 @@
 """The inferencers and functions of mmdet, mmseg and mmpretrain take our configs, shipped or left by a training."""
 import copy
+import functools
 from pathlib import Path
 
 import cv2
@@ -21,9 +22,8 @@ mmkcla.use_torchvision_ops()
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path.relative_to(ROOT / 'configs') for path in (ROOT / 'configs').rglob('*.py')
                  if '_base_' not in path.parts)
-READ = {path: Config.fromfile(ROOT / 'configs' / path) for path in CONFIGS if 'psmnet' not in path.name}
-SCOPES = {path: config.default_scope for path, config in READ.items()}
-BY_HOST = {host: [path for path, scope in SCOPES.items() if scope == host] for host in ('mmdet', 'mmseg', 'mmpretrain')}
+OF_HOSTS = [path for path in CONFIGS if 'psmnet' not in path.name]
+HOSTS = ('mmdet', 'mmseg', 'mmpretrain')
 FAMILIES = [  # one of each kind of network; the slow test runs the others
     'demo/faster-rcnn_r18-kcla_kclafpn_coins.py', 'demo/mask-rcnn_r18-kcla_fpn_coins.py',
     'demo/faster-rcnn_r18-ea_fpn-ea_coins.py', 'demo/unet-kcla-small_coins.py',
@@ -31,6 +31,17 @@ FAMILIES = [  # one of each kind of network; the slow test runs the others
     'semantic_fpn/fpn_r50-kcla_kclafpn_1xb8-300e_isic2018-256x256.py',
     'demo/kcla-resnet20_digits.py', 'cifar/dla-light-resnet20_1xb128-180e_cifar100.py',
     'cifar_ablations/kcla-rla-resnet56_1xb128-180e_cifar100.py', 'imagenet/kcla-resnet50_8xb32_in1k.py']
+
+
+@functools.cache
+def read(path: Path) -> Config:
+    """A config, not to be changed; read by the tests and not at import, which each worker does."""
+    return Config.fromfile(ROOT / 'configs' / path)
+
+
+@functools.cache
+def of_host(host: str) -> list[Path]:
+    return [path for path in OF_HOSTS if read(path).default_scope == host]
 
 
 @pytest.fixture(autouse=True)
@@ -79,11 +90,11 @@ def check(host: str, config: str, image: str, checkpoint: str | None = None) -> 
 
 
 def test_each_config_is_of_a_host():
-    assert {host: len(paths) for host, paths in BY_HOST.items() if not paths} == {}
-    assert sum(map(len, BY_HOST.values())) == len(SCOPES) > 190
+    assert all(map(of_host, HOSTS))
+    assert sum(len(of_host(host)) for host in HOSTS) == len(OF_HOSTS) > 190
 
 
-@pytest.mark.parametrize('host', BY_HOST)
+@pytest.mark.parametrize('host', HOSTS)
 def test_pipeline_of_each_config(host, image):
     """The inferencer prepares an image by the test pipeline of each config, without ground truth."""
     from mmengine.registry import init_default_scope
@@ -95,8 +106,8 @@ def test_pipeline_of_each_config(host, image):
         from mmpretrain import ImageClassificationInferencer as Client
     init_default_scope(host)
     client, seen = Client.__new__(Client), set()
-    for path in BY_HOST[host]:
-        pipeline = client._init_pipeline(copy.deepcopy(READ[path]))
+    for path in of_host(host):
+        pipeline = client._init_pipeline(copy.deepcopy(read(path)))
         if repr(pipeline) in seen:
             continue
         seen.add(repr(pipeline))
@@ -112,13 +123,13 @@ def test_pipeline_of_each_config(host, image):
 
 @pytest.mark.parametrize('path', FAMILIES)
 def test_a_config_of_each_family(path, image):
-    check(SCOPES[Path(path)], str(ROOT / 'configs' / path), image)
+    check(read(Path(path)).default_scope, str(ROOT / 'configs' / path), image)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('path', [path for path in SCOPES if path.as_posix() not in FAMILIES], ids=str)
+@pytest.mark.parametrize('path', [path for path in OF_HOSTS if path.as_posix() not in FAMILIES], ids=str)
 def test_each_config(path, image):
-    check(SCOPES[path], str(ROOT / 'configs' / path), image)
+    check(read(path).default_scope, str(ROOT / 'configs' / path), image)
 
 
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'train_dataloader.batch_size=2']
