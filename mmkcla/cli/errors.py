@@ -94,6 +94,9 @@ def explain(error: BaseException) -> str | None:
         return _explain_refused_load(error)
     if isinstance(error, UnicodeDecodeError) and (file := _read_by_mmengine(error)):
         return f'{file} is not a text file ({error.reason} at byte {error.start})'
+    if isinstance(error, UnicodeEncodeError) and 'surrogates' in error.reason:  # how Python reads other file names
+        near = error.object[max(0, error.start - 200):error.end + 200]
+        return f'{near!r} is not UTF-8; rename the file or folder'
     if isinstance(error, KeyError) and (missing := _NOT_REGISTERED.match(str(next(iter(error.args), '')))):
         from ..runtime.unregistered import explain_unregistered
         return explain_unregistered(*missing.groups())

@@ -156,8 +156,12 @@ def check_writable(folder: str | os.PathLike, option: str) -> None:
     """Create ``folder`` if necessary and check that a file can be written in it.
 
     Raises:
-        UserError: the folder is not writable; names the reason and the ``option`` to change.
+        UserError: the folder is not writable, or its name is not UTF-8; names the reason and the ``option`` to change.
     """
+    try:
+        os.fspath(folder).encode()
+    except UnicodeEncodeError:  # the libraries that write logs and tables could not, some only at the end
+        raise UserError(f'{option} {str(folder)!r} is not UTF-8; choose another folder') from None
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

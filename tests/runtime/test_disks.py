@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from slow_training import start, stop, wait_for, write_training
@@ -11,6 +12,7 @@ from slow_training import start, stop, wait_for, write_training
 from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli.errors import explain
 from mmkcla.errors import UserError
+from mmkcla.runtime.config import check_writable
 from mmkcla.runtime.hooks import AtomicCheckpointHook
 from mmkcla.runtime.hosts import quiet_logger
 from mmkcla.utils import files
@@ -39,6 +41,20 @@ def test_names_of_the_longest_kind(tmp_path):
         files.write_json(tmp_path / name, [1])
         assert os.listdir(tmp_path) == [name]
         (tmp_path / name).unlink()
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+    """Python reads their bytes as surrogates; what writes text cannot write those."""
+    name = os.fsdecode(os.fsencode(tmp_path) + b'/w\xff')
+    with pytest.raises(UserError, match=r"^--work-dir '.*w.udcff' is not UTF-8; choose another folder$"):
+        check_writable(name, '--work-dir')
+    assert os.listdir(tmp_path) == []
+    files.write_json(name, [name])
+    assert files.parse_json(Path(name).read_text()) == [name]
+    with pytest.raises(UnicodeEncodeError) as caught, files.whole_file(tmp_path / 'x', 'w') as file:
+        file.write(name)
+    assert explain(caught.value) == f'{name!r} is not UTF-8; rename the file or folder'
+    assert os.listdir(os.fsencode(tmp_path)) == [b'w\xff']
 
 
 def test_the_folder_is_synced_after_the_rename(tmp_path, monkeypatch):
