@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..runtime.checks import check_keys
 from ..runtime.hosts import prepare_hosts
 from ..utils.files import whole_file
 from ..utils.tables import write_csv
@@ -137,6 +138,7 @@ def model_with_features(config: Config, name: str) -> nn.Module:
     if not config.get('model'):
         raise UserError(f'config {name} has no model')
     prepare_hosts(config)
+    check_keys(config)
     init_default_scope(config.get('default_scope', 'mmengine'))
     model = MODELS.build(config.model)
     if not hasattr(model, 'extract_feat'):

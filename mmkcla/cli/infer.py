@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..runtime.checks import check_keys
 from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if config.get('model') is None:
         raise UserError(f"config {config.filename} has no 'model'")
     host = prepare_hosts(config)
+    check_keys(config)
     for line in unread_options('infer', args.cfg_options):
         note(line)
 

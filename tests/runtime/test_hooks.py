@@ -254,3 +254,9 @@ def test_a_checkpoint_names_a_file_that_it_did_not_make(tmp_path) -> None:
     _run(tmp_path, 'names_b', epochs=2, checkpoint=options, resume=str(tmp_path / 'epoch_1.pth'))
     assert (tmp_path / 'notes.txt').read_text() == 'mine'
     assert (tmp_path / 'best_toy_score_epoch_2.pth').exists()
+
+
+def test_checkpoint_hook_has_a_backend_before_a_training(tmp_path) -> None:
+    """A validation alone calls it, too."""
+    from mmkcla.runtime.hooks.checkpoint import AtomicCheckpointHook
+    assert AtomicCheckpointHook(save_best='acc').file_backend.join_path(str(tmp_path), 'a') == str(tmp_path / 'a')

@@ -13,6 +13,7 @@ from ..moved_variables import keys_read
 from .kinds_taken import Kinds, kinds_taken, merged
 from .optimizer import optimizer_parts
 from .parts import BY_BUILDERS, Part, classes_of, names_of
+from .ranges import check_ranges
 from .signatures import accepted
 from .untyped import check_untyped, preprocessor_part
 
@@ -46,6 +47,7 @@ def check_keys(config: Config) -> None:
             needed = name in part.kinds and part.kinds[name].refusal(value)
             if needed:
                 raise UserError(f'{part.place}.{name}={one_line(repr(value), 80)} must be {needed}')
+    check_ranges(config)
     check_untyped(config.get('model'), config.get('default_scope'), config.get('custom_imports') is not None)
 
 

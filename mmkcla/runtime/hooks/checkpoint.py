@@ -73,6 +73,8 @@ class AtomicCheckpointHook(CheckpointHook):
     complete, and deletes the old one afterwards.
     """
 
+    file_backend = LocalBackend()  # until before_train chooses one: a validation may come without a training
+
     def _init_rule(self, rules: list, key_indicators: list[str]) -> None:
         """Like mmengine's, with the directions of :mod:`mmkcla.evaluation.directions`. Metrics in ``greater_keys`` and
         ``less_keys``, if given, are left to mmengine."""

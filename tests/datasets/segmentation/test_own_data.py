@@ -163,7 +163,7 @@ def test_masks_of_one_and_of_255(tmp_path, scale):
 def test_masks_of_both_kinds_need_a_rule(tmp_path):
     own(tmp_path, FLAT[:4])
     write(tmp_path / 'masks', {'a2.png': encode(crops(4)[2].mask)})
-    with pytest.raises(UserError, match=r'1 masks hold 0 and 1 \(as a2\), 3 hold 0 and 255 \(as a0\): 255 may mean'):
+    with pytest.raises(UserError, match=r'with 0 and 1: 1 \(e.g. a2\), with 0 and 255: 3 \(e.g. a0\): 255'):
         convert(tmp_path, split='train')
     outcome = convert(tmp_path, split='train', threshold=0)
     assert outcome.notes[-1] == 'foreground is above 0 (masks as stored: 1 0/1, 3 0/255)'

@@ -107,9 +107,9 @@ class BinaryMasks:
         kinds = Counter(record['stored'] for record in records if 'stored' in record)
         notes = []
         if len(kinds) > 1 and self.threshold is None:
-            raise UserError(f'{source}: {kinds["0/1"]} masks hold 0 and 1 (as {first["0/1"]}), {kinds["0/255"]} hold 0 '
-                            f'and 255 (as {first["0/255"]}): 255 may mean foreground or "ignore"; if all values above '
-                            '0 are foreground, give --threshold 0')
+            raise UserError(f'{source}: masks with 0 and 1: {kinds["0/1"]} (e.g. {first["0/1"]}), with 0 and '
+                            f'255: {kinds["0/255"]} (e.g. {first["0/255"]}): 255 may mean foreground or '
+                            '"ignore"; if all values above 0 are foreground, give --threshold 0')
         if self.threshold is not None:
             numbers = ', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))
             notes.append(f'foreground is above {self.threshold} (masks as stored: {numbers or "all empty"})')
