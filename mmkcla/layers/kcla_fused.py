@@ -124,6 +124,14 @@ def _norm(u: Tensor, parts: Parts, numbers: Constants, update: bool) -> tuple[Te
                                   numbers.momentum, numbers.eps)
 
 
+def _affine(parts: Parts, numbers: Constants) -> tuple[Tensor, Tensor, Tensor]:
+    """Inverse deviation, scale and shift of the norm in evaluation, ``(C,)``."""
+    assert parts.weight is not None and parts.running_mean is not None and parts.running_var is not None
+    inverse = (parts.running_var + numbers.eps).rsqrt()
+    scale = parts.weight * inverse
+    return inverse, scale, torch.addcmul(parts.bias, parts.running_mean, scale, value=-1)
+
+
 def _mean(x: Tensor, before: Tensor, share: Tensor | None, numbers: Constants) -> Tensor:
     assert share is not None
     share = share.to(x.dtype)[:, :, None]

@@ -191,6 +191,32 @@ def test_shortcut_compiles_copies_and_exports(recording):
 
 # Compiling, exporting, copying ------------------------------------------------------------------------------------
 
+def test_compile_once_over_steps():
+    """One graph for training and one for evaluation, however many steps are made; both equal to eager mode."""
+    net = randomise_(KCLAResNet(**TWO_STAGES, layer_attention=KCLA))
+    other, graphs = copy.deepcopy(net), []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+    compiled = torch.compile(other, fullgraph=True, backend=backend, dynamic=False)
+    optimizers = [torch.optim.SGD(model.parameters(), 1e-3) for model in (net, other)]
+    for epoch in range(2):
+        for step in range(3):
+            x = image(seed=10 * epoch + step)
+            losses = []
+            for model, optimizer in zip((net.train(), compiled.train()), optimizers, strict=True):
+                optimizer.zero_grad()
+                losses.append(weighted_sum(model(x)))
+                losses[-1].backward()
+                optimizer.step()
+            torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-3)
+        with torch.no_grad():
+            for ours, theirs in zip(compiled.eval()(x), net.eval()(x), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    assert len(graphs) == 2
+
+
 @pytest.mark.parametrize('with_cp', [False, True])
 def test_compile_fullgraph(with_cp):
     net = randomise_(KCLAResNet(**TWO_STAGES, layer_attention={**KCLA, 'with_cp': with_cp}, with_cp=with_cp))
