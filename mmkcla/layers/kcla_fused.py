@@ -124,12 +124,13 @@ def _norm(u: Tensor, parts: Parts, numbers: Constants, update: bool) -> tuple[Te
                                   numbers.momentum, numbers.eps)
 
 
-def _affine(parts: Parts, numbers: Constants) -> tuple[Tensor, Tensor, Tensor]:
-    """Inverse deviation, scale and shift of the norm in evaluation, ``(C,)``."""
+def _fold_norm(parts: Parts, numbers: Constants) -> Parts:
+    """Let f_V and the bias take a norm in evaluation: no pass over the map, forward or backward, and no statistics."""
     assert parts.weight is not None and parts.running_mean is not None and parts.running_var is not None
-    inverse = (parts.running_var + numbers.eps).rsqrt()
-    scale = parts.weight * inverse
-    return inverse, scale, torch.addcmul(parts.bias, parts.running_mean, scale, value=-1)
+    scale = parts.weight * (parts.running_var + numbers.eps).rsqrt()
+    bias = torch.addcmul(parts.bias, parts.running_mean, scale, value=-1)
+    value = parts.value * scale.to(parts.value.dtype)[:, None, None, None]
+    return parts._replace(value=value, weight=None, bias=bias, running_mean=None, running_var=None)
 
 
 def _mean(x: Tensor, before: Tensor, share: Tensor | None, numbers: Constants) -> Tensor:
@@ -212,26 +213,33 @@ class _Layer(torch.autograd.Function):
 
 
 def _output_grads(grad: Tensor, mean: Tensor, kernel: Tensor, parts: Parts,
-                  numbers: Constants) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+                  numbers: Constants) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Of the mean, the gated kernel, the norm's weight and bias, and the layer scale.
 
     f_V and the norm are computed again.
     """
-    value = _value(mean, kernel)
-    out, mean_of_batch, inverse = _norm(value, parts, numbers, update=False)
+    folded = parts.weight is None
+    value = out = _value(mean, kernel, parts.bias if folded else None)
+    statistics: Sequence[Tensor] = ()
+    if not folded:
+        out, *statistics = _norm(value, parts, numbers, update=False)
     grad_scale = None if parts.scale is None else _scale_grad(grad, out.relu_(), parts)
     factor = _factor(parts, grad.dtype)
     if factor is not None:
         grad = grad * factor
     grad = aten.threshold_backward(grad, out, 0)
     del out
-    grad, grad_weight, grad_bias = aten.native_batch_norm_backward(
-        grad, value, parts.weight, parts.running_mean, parts.running_var, mean_of_batch, inverse, numbers.training,
-        numbers.eps, [True, True, True])
+    grad_weight = grad_bias = None
+    if not folded:
+        grad, grad_weight, grad_bias = aten.native_batch_norm_backward(
+            grad, value, parts.weight, parts.running_mean, parts.running_var, *statistics, numbers.training,
+            numbers.eps, [True, True, True])
     del value
-    grad_mean, grad_kernel, _ = aten.convolution_backward(
-        _one_sample(grad), _one_sample(mean), kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], len(kernel),
-        [True, True, False])
+    grad_mean, grad_kernel, by_map = aten.convolution_backward(
+        _one_sample(grad), _one_sample(mean), kernel, [len(kernel)] if folded else None, [1, 1], [1, 1], [1, 1], False,
+        [0, 0], len(kernel), [True, True, folded])
+    if folded:
+        grad_bias = by_map.view(mean.shape[:2]).to(parts.bias.dtype).sum(0)
     return grad_mean.view_as(mean), grad_kernel, grad_weight, grad_bias, grad_scale
 
 
@@ -295,7 +303,9 @@ def run(x: Tensor, before: Tensor | None, z: Tensor | None, parts: Parts,
     if before is not None:
         before = before.to(x.dtype)
     with without_autocast(x):
-        if torch.is_grad_enabled() and parts.weight is not None:
+        if torch.is_grad_enabled():
+            if parts.weight is not None and not numbers.training:
+                parts = _fold_norm(parts, numbers)
             retrieved, mean, z = _Layer.apply(numbers, x, before, z, *parts)
             return retrieved, x if mean is None else mean, z
         scores = _scores(x, z, parts, numbers)

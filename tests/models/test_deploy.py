@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
-from small_nets import HOSTS, KCLA, SMALL, host_class, image, mixed, randomise_, two_stages
+from small_nets import HOSTS, KCLA, SMALL, host_class, image, mixed, randomise_, two_stages, weighted_sum
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -68,6 +68,17 @@ def test_counts():
     before, after = costs(net), costs(switch_to_deploy(copy.deepcopy(net)))
     assert after.calls_by_name['native_batch_norm'] == after.calls_by_name['addcmul'] == 0
     assert after.calls < before.calls and after.traffic < before.traffic
+
+
+@pytest.mark.parametrize('method', ['KCLA', 'MRLALight'])
+def test_gradient_of_the_image(method):
+    net = two_stages(method).double()
+    grads = []
+    for form in (net, switch_to_deploy(copy.deepcopy(net))):
+        x = image(dtype=torch.float64).requires_grad_()
+        weighted_sum(form(x)).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize('name', ['kcla-resnet20_digits', 'unet-kcla-small_coins', 'mask-rcnn_r18-kcla_fpn_coins'])
