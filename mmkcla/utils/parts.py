@@ -20,6 +20,7 @@ _MARK = 'mmkcla-'
 _NAME = re.compile(rf'\..+\.{_MARK}\w{{8}}\{PART_SUFFIX}')
 _FOLDER = re.compile(rf'\..+\.{_MARK}\w{{8}}')
 _NEW = 60  # seconds in which a file may not be locked yet
+_LOCKS = fcntl is not None
 _scanned: set[tuple[int, str]] = set()  # process and folder
 
 
@@ -50,9 +51,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 def remove_folders(parent: Path) -> list[Path]:
     """Delete the temporary folders of processes that have died, as :func:`remove_parts` does."""
-    with contextlib.suppress(OSError):
-        return [path for path in parent.iterdir() if _FOLDER.fullmatch(path.name) and _remove(path, folder=True)]
-    return []
+    try:
+        found = [path for path in parent.iterdir() if _FOLDER.fullmatch(path.name)]
+    except OSError:
+        return []
+    return [path for path in found if _remove(path, folder=True)]
 
 
 def remove_parts_once(folder: Path) -> None:
@@ -85,7 +88,7 @@ def remove_parts(folder: Path, recursive: bool = False) -> list[Path]:
 
 
 def _remove(path: Path, folder: bool = False) -> bool:
-    if fcntl is None:
+    if not _LOCKS:
         return False
     try:
         handle = os.open(path, os.O_NOFOLLOW | (os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_NONBLOCK))
