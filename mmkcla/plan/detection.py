@@ -92,7 +92,7 @@ def look_at(parts: dict[str, Coco]) -> DetectionFingerprint:
     for part in parts.values():
         longer = {image['id']: max(image['width'], image['height']) for image in part.content['images']}
         boxes += [(*entry['bbox'][2:], longer[entry['image_id']]) for entry in part.objects]
-        masks += sum(bool(entry.get('segmentation')) for entry in part.objects)
+        masks += sum(map(_has_mask, part.objects))
         per_image += [len(part.inside(image, crowds=False)) for image in longer]
     if not parts['train'].objects:
         causes = ', '.join(f'{problem.what}: {len(problem.places)}' for problem in parts['train'].problems)
@@ -101,15 +101,27 @@ def look_at(parts: dict[str, Coco]) -> DetectionFingerprint:
     width, height, longer = np.array(boxes, np.float64).T
     problems = [*itertools.chain.from_iterable(_problems(split, part) for split, part in parts.items()),
                 *_class_problems(objects), *shared_images({split: part.files for split, part in parts.items()})]
-    if 0 < masks < len(boxes):
-        problems.append(Problem('objects without a mask among others that have one, so that only boxes are learnt', [
-            f'id {entry["id"]} in {split}' for split, part in parts.items() for entry in part.objects
-            if not entry.get('segmentation')]))
+    absent = [(f'id {entry["id"]} in {split}', bool(entry.get('segmentation'))) for split, part in parts.items()
+              for entry in part.objects if not _has_mask(entry)]
+    if masks and absent:
+        problems.append(Problem('objects without a mask among others that have one, so that only boxes are learnt',
+                                [place for place, _ in absent]))
+    elif not_polygons := [place for place, written in absent if written]:
+        problems.append(Problem('objects whose polygons have fewer than 3 points, so that only boxes are learnt',
+                                not_polygons))
     return DetectionFingerprint(
         'detection', {split: len(part.files) for split, part in parts.items()}, parts['train'].classes,
         summarise(files), problems, objects, quantiles(np.sqrt(width * height)),
         quantiles(np.sqrt(width * height) / longer), quantiles(height / width), quantiles(per_image), masks,
         len({entry['image_id'] for entry in parts['train'].objects}))
+
+
+def _has_mask(entry: dict) -> bool:
+    """Whether an annotation has a segmentation that mmdet can use: a polygon of three points or run lengths."""
+    segmentation = entry.get('segmentation')
+    if not isinstance(segmentation, list):
+        return bool(segmentation)
+    return any(isinstance(points, list) and len(points) >= 6 and len(points) % 2 == 0 for points in segmentation)
 
 
 def _by_class(part: Coco) -> dict[str, int]:

@@ -120,6 +120,18 @@ def test_splits_must_have_the_same_classes_and_other_images(tmp_path, data):
         load_splits([data, other], [path])
 
 
+def test_boxes_written_as_polygons_are_no_masks(data):
+    def as_boxes(content):
+        for one in content['annotations']:
+            x, y, width, height = one['bbox']
+            one['segmentation'] = [[x, y, x + width, y + height]]
+    path, _ = change(data, as_boxes)
+    found = look_at(load_splits([data], [path]))
+    assert found.masks == 0
+    assert any('polygons have fewer than 3 points, so that only boxes are learnt' in line
+               for line in lines(found.problems))
+
+
 def test_statistics(tmp_path):
     (tmp_path / 'images').mkdir()
     for number in (1, 2):

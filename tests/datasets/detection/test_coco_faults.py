@@ -169,6 +169,23 @@ def test_segmentations(root, segmentation, words, expected):
     assert severities(table) == {}  # a detector of boxes does not read them
 
 
+@pytest.mark.parametrize('polygon', [
+    lambda box: [box[0], box[1], box[0] + box[2], box[1] + box[3]], lambda box: box[:2], lambda box: [*box, 1, 2, 3]])
+@pytest.mark.parametrize('trained', [True, False])
+def test_polygons_that_are_none_are_no_masks(root, polygon, trained):
+    table = edited(root, every('segmentation', lambda one: [polygon(one['bbox'])]))
+    number = len(table.ids)
+    kind = 'all have fewer than 3 points'
+    assert kind_of(severities(table, masks=True, trained=trained), kind) == ('refused', number)
+    assert kind_of(severities(table, masks=None), kind) == ('dropped', number)
+    assert severities(table) == {}
+    some = edited(root, every('segmentation', lambda one: [polygon(one['bbox'])] if one['id'] < 4 else [
+        [1, 2, 9, 2, 9, 9]]))
+    assert kind_of(severities(some, masks=True, trained=trained), kind) == ('refused', 3)
+    fault = next(one for one in find_faults(table, Use(masks=None)) if kind in one.kind)
+    assert 'a segm metric reads 4 numbers as a box' in fault.remedy
+
+
 def test_nan_in_a_polygon(root):
     table = edited(root, first('annotations', segmentation=[[1, 2, math.nan, 4, 5, 6]]))
     assert kind_of(severities(table), 'segmentations with a value') == ('refused', 1)

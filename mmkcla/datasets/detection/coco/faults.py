@@ -16,6 +16,7 @@ from .table import Table, repeated, shown
 
 _MOST = 0.9  # share of the objects from which a property is taken as one of the file
 _NEARLY_ALL, _LEAST = 0.8, 5  # share of a class that mmdet leaves out, and objects from which it is judged
+_MANY_SHORT, _LEAST_SHORT = 0.1, 3  # share of the objects without a polygon that is refused, and their least number
 _LARGEST_ID = 2 ** 53 - 1  # that CocoMetric does not renumber
 NO_OBJECTS = 'images, none of which has an object of the classes'
 
@@ -257,8 +258,7 @@ def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
         unread = use.polygons_only and kind == OTHER_SIZE or use.masks is None and kind == ABSENT
         if not unread:
             faults += table.fault(text, REFUSED, kept & (table.segmentation == kind), remedy)
-    faults += table.fault('objects whose polygons all have fewer than 3 points, or half a point', DROPPED,
-                          kept & (table.segmentation == ALL_SHORT), 'mmdet ignores them in training')
+    faults += _no_polygons(table, use, kept)
     faults += table.fault('objects with a polygon of fewer than 3 points, or with half a point', NOTE,
                           kept & (table.segmentation == SOME_SHORT), 'mmdet leaves out these polygons')
     if use.polygons_only:
@@ -266,6 +266,20 @@ def _masks(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
         faults += table.fault('objects with run-length masks', DROPPED, runs & ~table.crowd,
                               'poly2mask=False reads polygons only; set poly2mask=True')
     return faults
+
+
+def _no_polygons(table: Table, use: Use, kept: np.ndarray) -> list[Fault]:
+    """Objects whose polygons are none: boxes, lines or points. Refused for masks if they are not a few only."""
+    short = kept & (table.segmentation == ALL_SHORT)
+    kind = 'objects whose polygons all have fewer than 3 points, or half a point'
+    evaluated = 'a segm metric reads 4 numbers as a box [x, y, width, height], and fails on less'
+    here = kept & ~table.crowd
+    groups = [here, *(here & (table.category == number) for number in range(len(table.classes)))]
+    many = any((short & group).sum() >= max(_LEAST_SHORT, _MANY_SHORT * group.sum()) for group in groups)
+    if use.masks and (many or (short & here).sum() == here.sum() > 0):
+        return table.fault(kind, REFUSED, short, 'these are no masks, and a mask head needs one for each object; '
+                           f'{evaluated}; write the outlines, or train a detector of boxes')
+    return table.fault(kind, DROPPED, short, f'mmdet ignores them when a mask head is trained; {evaluated}')
 
 
 def _twins(table: Table, use: Use) -> list[Fault]:
