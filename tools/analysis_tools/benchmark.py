@@ -1,4 +1,4 @@
-"""Benchmark backbone and neck of several configs: see ``--help`` (the same as ``mmkcla benchmark features``)."""
+"""Compare the cost of configs: see ``--help`` (the same as ``mmkcla benchmark model``)."""
 import sys
 from pathlib import Path
 
@@ -6,4 +6,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a checkout works
 from mmkcla.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main(['benchmark', 'features', *sys.argv[1:]]))
+    sys.exit(main(['benchmark', 'model', *sys.argv[1:]]))
