@@ -115,7 +115,7 @@ def test_options_without_a_fused_form(monkeypatch, options):
 @pytest.mark.parametrize('options', [
     dict(zip(('temperature', 'head_mixing', 'layer_scale_init', 'scale_by_width'), values, strict=True))
     for values in itertools.product(['fixed', 'learnable', 'dynamic'], [True, False], [None, 0.7], [True, False])
-] + PLAIN, ids=lambda options: '-'.join(map(str, options.values())))
+] + PLAIN, ids=lambda options: '-'.join(getattr(value, '__name__', str(value)) for value in options.values()))
 @pytest.mark.parametrize(('train', 'drop_path'), [(True, 0.), (True, 0.5), (False, 0.)])
 def test_gradcheck(options, train, drop_path):
     layers = stage(train=train, channels=4, depth=2, carry_channels=2, drop_path=drop_path,
