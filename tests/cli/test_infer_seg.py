@@ -328,8 +328,7 @@ def test_options_that_make_no_sense(model, tmp_path, capsys):
             (['--slide', 64, '--stride', 65], '--stride must be between 1 and the window size of 64 pixels, got 65')):
         assert error_of(capsys, *run, *options) == message
     crop = 'test_dataloader.dataset.pipeline.1=dict(_delete_=True, type=CenterCrop, crop_size=(64, 64))'
-    assert error_of(capsys, *run, '--cfg-options', crop).startswith(
-        'the test pipeline contains CenterCrop, which moves pixels; masks would not fit the image')
+    assert 'contains CenterCrop, which moves pixels' in error_of(capsys, *run, '--cfg-options', crop)
 
 
 def test_options_of_segmentation_are_refused_elsewhere(model, tmp_path, capsys):
