@@ -11,6 +11,7 @@ import numpy as np
 from mmdet.evaluation.metrics import coco_metric as host
 from mmengine.logging import print_log
 
+from ..datasets.detection.coco.repairs import is_whole_decimal, repair
 from ..registry import METRICS
 from .names import metric_names
 
@@ -22,11 +23,13 @@ class CocoMetric(host.CocoMetric):
     """mmdet's ``CocoMetric`` with the same arguments and results. Uses the C++ ``faster-coco-eval`` if it is installed
     (``pip install 'mmkcla[coco]'``), and pycocotools otherwise.
 
-    It differs from mmdet in two cases where mmdet's results are wrong or lost:
+    It differs from mmdet in three cases where mmdet's results are wrong or lost:
 
     * Annotation ids that are 0, negative, 2^53 or more, duplicated or not integers are renumbered in memory, and this
       is logged. pycocotools treats a match with annotation id 0 as no match, and keeps only one of several annotations
       with the same id; faster-coco-eval does so with negative and very large ids.
+    * Ids and sizes that are whole numbers with a decimal point are read as integers, and a missing ``iscrowd`` as 0.
+      The number of such values is logged.
     * With ``classwise=True`` and several metrics, each metric has its own ``<metric>_<class>_precision``. In mmdet the
       last metric overwrites ``<class>_precision``. With one metric the keys are mmdet's.
 
@@ -38,7 +41,7 @@ class CocoMetric(host.CocoMetric):
         super().__init__(*args, **kwargs)
         self.iou_thrs = np.atleast_1d(np.asarray(self.iou_thrs, dtype=float))
         if self._coco_api is not None:
-            renumber_annotations(self._coco_api)
+            repair_annotations(self._coco_api)
             self._coco_api.__class__ = _AnyIds
 
     @property
@@ -48,6 +51,10 @@ class CocoMetric(host.CocoMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the metrics; see mmdet."""
+        for truth, found in results:  # as the ids of the annotation file
+            for one in (truth, found):
+                if is_whole_decimal(one.get('img_id')):
+                    one['img_id'] = int(one['img_id'])
         self._report_missing(results)
         with _use_evaluator(self._evaluator(results)):
             if not self.classwise or self.format_only or len(self.metrics) < 2:
@@ -91,6 +98,15 @@ def evaluator_class() -> type[Any]:
     except ImportError:
         return host.COCOeval
     return COCOeval_faster
+
+
+def repair_annotations(coco: Any) -> None:
+    """Repair the values of a ``COCO`` that an evaluator fails on or counts wrongly, and log what was changed."""
+    if changed := repair(coco.dataset):
+        coco.createIndex()
+        found = ', '.join(f'{len(values)} {kind}' for kind, values in changed.items())
+        print_log(f'annotations were repaired in memory for the evaluation ({found})', 'current', logging.WARNING)
+    renumber_annotations(coco)
 
 
 def renumber_annotations(coco: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.detection.coco.faults import Use, find_faults
+from ..datasets.detection.coco.repairs import repair
 from ..datasets.detection.coco.table import read_table
 from ..datasets.image_files import ImageFile, read_images
 from ..datasets.report import REFUSED
@@ -84,6 +85,7 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     content = parse_json(path.read_text(encoding='utf-8'))
     if not content['images'] or not content['categories']:
         raise UserError(f'{path} lists no {"images" if not content["images"] else "categories"}')
+    repaired = [Problem(f'{kind} (repaired)', values) for kind, values in repair(content).items()]
     _check_ids(content, path)
     names = [image['file_name'] for image in content['images']]
     folder = image_folder(names, folders)
@@ -93,6 +95,7 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     coco = Coco(path.name, folder, content, files)
     _check_sizes(coco)
     coco.content['annotations'], coco.problems = clean(content)
+    coco.problems = [*repaired, *coco.problems]
     return coco
 
 

@@ -64,10 +64,10 @@ class Detections:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
-        from ...evaluation.coco import renumber_annotations
+        from ...evaluation.coco import repair_annotations
         with contextlib.redirect_stdout(io.StringIO()):
             truth = COCO(str(self.annotations))
-            renumber_annotations(truth)
+            repair_annotations(truth)
             found = parse_json((self.path.parent / self.settings['files'][kind]).read_text(encoding='utf-8'))
             for each in found if kind == 'segm' else ():
                 each.pop('bbox', None)  # as in mmdet: the area is that of the mask

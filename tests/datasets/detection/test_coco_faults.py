@@ -89,7 +89,7 @@ def test_wrong_types_are_refused(root, part, key, value):
 @pytest.mark.parametrize(('part', 'key'), [
     ('images', 'id'), ('images', 'file_name'), ('images', 'width'), ('images', 'height'), ('annotations', 'id'),
     ('annotations', 'image_id'), ('annotations', 'category_id'), ('annotations', 'bbox'), ('annotations', 'area'),
-    ('annotations', 'iscrowd'), ('categories', 'id'), ('categories', 'name')])
+    ('categories', 'id'), ('categories', 'name')])
 def test_missing_keys_are_refused(root, part, key):
     table = edited(root, without(part, key))
     fault = next(one for one in table.faults if key in one.kind)
@@ -167,23 +167,6 @@ def test_segmentations(root, segmentation, words, expected):
     table = edited(root, first('annotations', segmentation=segmentation))
     assert kind_of(severities(table, masks=True), words) == (expected, 1)
     assert severities(table) == {}  # a detector of boxes does not read them
-
-
-@pytest.mark.parametrize('polygon', [
-    lambda box: [box[0], box[1], box[0] + box[2], box[1] + box[3]], lambda box: box[:2], lambda box: [*box, 1, 2, 3]])
-@pytest.mark.parametrize('trained', [True, False])
-def test_polygons_that_are_none_are_no_masks(root, polygon, trained):
-    table = edited(root, every('segmentation', lambda one: [polygon(one['bbox'])]))
-    number = len(table.ids)
-    kind = 'all have fewer than 3 points'
-    assert kind_of(severities(table, masks=True, trained=trained), kind) == ('refused', number)
-    assert kind_of(severities(table, masks=None), kind) == ('dropped', number)
-    assert severities(table) == {}
-    some = edited(root, every('segmentation', lambda one: [polygon(one['bbox'])] if one['id'] < 4 else [
-        [1, 2, 9, 2, 9, 9]]))
-    assert kind_of(severities(some, masks=True, trained=trained), kind) == ('refused', 3)
-    fault = next(one for one in find_faults(table, Use(masks=None)) if kind in one.kind)
-    assert 'a segm metric reads 4 numbers as a box' in fault.remedy
 
 
 def test_nan_in_a_polygon(root):

@@ -24,7 +24,7 @@ from .table import Table, read_table
 
 FOLDER = '.mmkcla_cache'
 LARGE = 2 ** 22  # bytes; smaller files are read in a fraction of a second
-_FORMAT = 2  # of the entries; count up when Table or a fault of its types changes
+_FORMAT = 3  # of the entries; count up when Table or a fault of its types changes
 
 
 def cached_table(path: Path, large: int = LARGE) -> Table:

@@ -12,6 +12,7 @@ from ...findings import PLACES
 from ...report import DROPPED, MENDED, NOTE, REFUSED, Fault
 from .geometry import geometry_faults, numbers_of
 from .masks import ABSENT, ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RUNS, SOME_SHORT, USABLE
+from .repairs import NO_CROWD
 from .table import Table, repeated, shown
 
 _MOST = 0.9  # share of the objects from which a property is taken as one of the file
@@ -46,7 +47,7 @@ class Use:
 
 def find_faults(table: Table, use: Use) -> list[Fault]:
     """All faults of a file for a use, without those of the image files."""
-    faults = [*table.faults, *_ids(table, use), *_names(table, use)]
+    faults = [*_types(table, use), *_ids(table, use), *_names(table, use)]
     faults += [*_image_references(table), *_category_references(table)]
     if not table.names:
         faults.append(Fault("entries of 'images'", REFUSED, 0, [], 'the file lists no images'))
@@ -62,6 +63,15 @@ def find_faults(table: Table, use: Use) -> list[Fault]:
     faults += _masks(table, use, kept)
     faults += _twins(table, use)
     return faults + _filtered(table, use, kept)
+
+
+def _types(table: Table, use: Use) -> list[Fault]:
+    """The faults of types. pycocotools fails without iscrowd, so that only our metric, which adds it, repairs it."""
+    if use.renumbered is not False:
+        return table.faults
+    return [Fault(fault.kind, REFUSED, fault.count, fault.places,
+                  "the metric would fail; use type='mmkcla.CocoMetric' as evaluator, or write iscrowd 0")
+            if fault.kind == NO_CROWD else fault for fault in table.faults]
 
 
 def used(table: Table, use: Use) -> np.ndarray:

@@ -15,9 +15,10 @@ from msgspec import UNSET
 
 from ....utils.text import one_line
 from ...findings import PLACES
-from ...report import REFUSED, Fault
+from ...report import MENDED, REFUSED, Fault
 from .masks import Masks
 from .reader import Content, read_content
+from .repairs import NO_CROWD, decimal_faults
 
 
 @dataclass
@@ -93,7 +94,7 @@ def build_table(content: Content) -> Table:
     image, image_refs = _references([one.image_id for one in annotations], image_ids)
     category, category_refs = _references([one.category_id for one in annotations], category_ids)
     flags = [one.iscrowd for one in annotations]
-    crowd = numbers([int(flag) if type(flag) is bool else flag for flag in flags])
+    crowd = numbers([int(flag) if type(flag) is bool else 0 if flag is UNSET else flag for flag in flags])
     sizes = np.stack([numbers([one.width for one in images]), numbers([one.height for one in images])], 1)
     masks = Masks([one.segmentation for one in annotations], image, sizes)
     table = Table(
@@ -105,6 +106,9 @@ def build_table(content: Content) -> Table:
         masks.kinds, masks.extents, masks.areas)
     table.faults = [*_image_faults(table, content), *_category_faults(content),
                     *_annotation_faults(table, annotations, crowd)]
+    for part, entries in (('images', images), ('annotations', annotations), ('categories', categories)):
+        table.faults += decimal_faults(part, entries)
+    table.faults += table.fault(NO_CROWD, MENDED, np.array([flag is UNSET for flag in flags], bool), 'read as 0')
     return table
 
 
