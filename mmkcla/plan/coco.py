@@ -12,6 +12,7 @@ from typing import Any
 from ..datasets.detection.coco.faults import Use, find_faults
 from ..datasets.detection.coco.repairs import repair
 from ..datasets.detection.coco.table import read_table
+from ..datasets.detection.folders import folders_of
 from ..datasets.image_files import ImageFile, read_images
 from ..datasets.report import REFUSED
 from ..errors import UserError
@@ -88,7 +89,7 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     repaired = [Problem(f'{kind} (repaired)', values) for kind, values in repair(content).items()]
     _check_ids(content, path)
     names = [image['file_name'] for image in content['images']]
-    folder = image_folder(names, folders)
+    folder = image_folder(names, folders, path)
     missing = [name for name in names if not (folder / name).is_file()]
     refuse_fatal([Problem(f'images of {path} that are not in {folder}', missing, True)] if missing else [])
     files = read_images([folder / name for name in names], path.name)
@@ -99,15 +100,22 @@ def load(path: Path, folders: Sequence[Path]) -> Coco:
     return coco
 
 
-def image_folder(names: Sequence[str], folders: Sequence[Path]) -> Path:
-    """The folder that contains most of the files: one of ``folders``, or a direct sub-folder."""
+def image_folder(names: Sequence[str], folders: Sequence[Path], file: Path) -> Path:
+    """The folder that contains most of the files: one of ``folders``, or a direct sub-folder.
+
+    Raises:
+        UserError: several have the same names but other images, and none belongs to ``file`` by its name.
+    """
     candidates = []
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f'no folder {folder}')
         candidates += [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
-    present = [sum((candidate / name).is_file() for name in names) for candidate in candidates]
-    return candidates[present.index(max(present))]
+    found = folders_of(names, candidates, file)
+    if len(found) > 1:
+        raise UserError(f'several folders have the images of {file}, with different content: '
+                        f'{listed(map(str, found))}; give --images one folder for each annotation file')
+    return found[0] if found else candidates[0]
 
 
 def _check_ids(content: dict, path: Path) -> None:

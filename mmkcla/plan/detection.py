@@ -100,7 +100,7 @@ def look_at(parts: dict[str, Coco]) -> DetectionFingerprint:
                         'category ids must have one type everywhere')
     width, height, longer = np.array(boxes, np.float64).T
     problems = [*itertools.chain.from_iterable(_problems(split, part) for split, part in parts.items()),
-                *_class_problems(objects), *shared_images({split: part.files for split, part in parts.items()})]
+                *_class_problems(objects), *_shared(parts)]
     absent = [(f'id {entry["id"]} in {split}', bool(entry.get('segmentation'))) for split, part in parts.items()
               for entry in part.objects if not _has_mask(entry)]
     if masks and absent:
@@ -148,6 +148,14 @@ def _class_problems(objects: dict[str, dict[str, int]]) -> list[Problem]:
     found.append(Problem(f'classes with fewer than {_FEW} objects', [
         f'{name}: {count}' for name, count in objects['train'].items() if 0 < count < _FEW], split='train'))
     return [problem for problem in found if problem.places]
+
+
+def _shared(parts: dict[str, Coco]) -> list[Problem]:
+    """Images that several splits share; what to do if both were looked for in one folder."""
+    found = shared_images({split: part.files for split, part in parts.items()})
+    return [replace(problem, what=f'{problem.what}; if they have folders of their own, give --images one for each '
+                                  'annotation file') if problem.fatal and parts[problem.split].folder ==
+            parts['train'].folder else problem for problem in found]
 
 
 def _prefix(folder: Path, root: Path) -> str:

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 from tiny import write_coco
 
+from mmkcla.datasets.detection.verify import report_file
 from mmkcla.errors import UserError
 from mmkcla.plan import coco
 from mmkcla.plan.detection import load_splits, look_at
@@ -112,7 +113,8 @@ def test_splits_must_have_the_same_classes_and_other_images(tmp_path, data):
     assert fingerprint.splits == {'train': 6, 'val': 3} and not fingerprint.problems[0].fatal
     same = look_at(load_splits([data, data], [data / 'ann.json', data / 'ann.json']))
     assert [problem.what for problem in same.problems if problem.fatal] == [
-        'images that are in train, too (all of them, so that val measures nothing)']
+        'images that are in train, too (all of them, so that val measures nothing); if they have folders of their own, '
+        'give --images one for each annotation file']
     path, _ = change(other, lambda content: content['categories'].reverse())
     with pytest.raises(UserError, match='has the classes green, blue, .* has blue, green; they must be the same'):
         load_splits([data, other], [data / 'ann.json', path])
@@ -130,6 +132,31 @@ def test_boxes_written_as_polygons_are_no_masks(data):
     assert found.masks == 0
     assert any('polygons have fewer than 3 points, so that only boxes are learnt' in line
                for line in lines(found.problems))
+
+
+def test_the_folder_of_the_same_name_is_chosen(tmp_path):
+    root = tmp_path / 'data'
+    for number, (split, folder) in enumerate({'train': 'train2017', 'val': 'val2017'}.items()):
+        write_coco(tmp_path / split, images=3, seed=number)
+        root.mkdir(exist_ok=True)
+        (tmp_path / split / 'images').rename(root / folder)
+        (tmp_path / split / 'ann.json').rename(root / f'instances_{split}2017.json')
+    found = look_at(load_splits([root], [root / 'instances_train2017.json', root / 'instances_val2017.json']))
+    assert not [problem for problem in found.problems if 'in train, too' in problem.what]
+    for name in ('instances_val2017', 'val', 'validation_labels'):
+        path = (root / 'instances_val2017.json')
+        path = path.rename(root / f'{name}.json')
+        assert coco.load(path, [root]).folder == root / 'val2017'
+        report = report_file(path)
+        assert report.counts['image folder'] == str(root / 'val2017') and not report.faults
+        path.rename(root / 'instances_val2017.json')
+    path = (root / 'instances_val2017.json').rename(root / 'labels.json')
+    with pytest.raises(UserError, match='several folders have the images of .*labels.json, with different content: '
+                                        '.*train2017, .*val2017; give --images one folder for each annotation file'):
+        coco.load(path, [root])
+    assert [(fault.severity, fault.count) for fault in report_file(path).faults if 'folders that have' in fault.kind
+            ] == [('note', 2)]
+    assert coco.load(path, [root / 'val2017']).folder == root / 'val2017'
 
 
 def test_statistics(tmp_path):

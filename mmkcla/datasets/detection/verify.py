@@ -10,11 +10,12 @@ from ...registry import DATA_REPORTS, PATH_REPORTS
 from ...utils.text import listed, note
 from ..check import Dataset, classes_of
 from ..findings import PLACES
-from ..report import REFUSED, Fault, Report
+from ..report import NOTE, REFUSED, Fault, Report
 from .check import check_paths, is_remote, use_of
 from .coco.cache import cached_table
 from .coco.faults import Use
 from .coco.report import write_report
+from .folders import folders_of
 
 
 @DATA_REPORTS.register_module('CocoDataset')
@@ -39,13 +40,18 @@ def report_file(path: Path) -> Report | None:
     if path.suffix.lower() != '.json' or not path.is_file():
         return None
     table = cached_table(path)
-    folder = find_folder(table.names, path)
+    folders = find_folders(table.names, path)
+    folder = folders[0] if folders else None
     report = write_report(str(path), path, table, Use(trained=False, masks=None), folder)
     if not table.names:
         report.faults.insert(0, Fault('the file lists no images', REFUSED, 1, []))
     elif folder is None:
         report.faults.insert(0, Fault('images that are in no folder around the file, so that none was checked', REFUSED,
                                       len(table.names), list(table.names[:PLACES]), 'verify a config instead'))
+    if len(folders) > 1:
+        report.faults.append(Fault('folders that have the images of the file, with different content', NOTE,
+                                   len(folders), list(map(str, folders[:PLACES])), f'{folders[0]} was checked; verify '
+                                   'a config, which names the image folder'))
     if folder is not None:
         report.counts['image folder'] = str(folder)
     return report
@@ -79,14 +85,16 @@ def looks_like_coco(path: Path) -> bool:
         return data.find(b'"images"') >= 0 and data.find(b'"categories"') >= 0
 
 
-def find_folder(names: list[str], path: Path) -> Path | None:
-    """The folder with most of the first images: that of the file, one beside it, or one beside its parent."""
-    first = [name for name in names if name][:20]
+def find_folders(names: list[str], path: Path) -> list[Path]:
+    """The folder with most of the first images: that of the file, one beside it, or one beside its parent.
+
+    Several if they have the same names but other images, and none belongs to the file by its name; empty if there is
+    none.
+    """
     candidates = [path.parent, path.parent.parent]
     for parent in (path.parent, path.parent.parent):
         try:
             candidates += sorted(entry for entry in parent.iterdir() if entry.is_dir())
         except OSError as error:
             raise UserError(f'cannot list {parent}: {error.strerror}') from error
-    present = [sum((candidate / name).is_file() for name in first) for candidate in candidates]
-    return candidates[present.index(max(present))] if any(present) else None
+    return folders_of([name for name in names if name][:20], candidates, path)
