@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo
+from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
+from mmengine.visualization import Visualizer
 from quick_hosts import draw_quickly, freeze_imports, skip_formatting
 
 import mmkcla
@@ -30,6 +32,14 @@ def _seed():
 def _no_scope_of_another_test():
     """A run leaves its default scope behind: an unscoped type of the next test would be another host's."""
     DefaultScope._instance_dict.clear()
+
+
+@pytest.fixture(autouse=True)
+def _no_log_of_another_test():
+    """mmengine names runs by the second: a run of the same second would write to the log of the one before."""
+    yield
+    for kind in (MMLogger, MessageHub, Visualizer):
+        kind._instance_dict.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ MEMORY_SHARE = 0.6  # for activations; the rest is for weights, optimizer, works
 
 # What autograd keeps for the backward pass in float32, in bytes per input pixel, with KCLA: measured with
 # saved_tensors_hooks (tests/plan/test_memory.py measures it again). Detection: backbone, FPN and RPN.
-BYTES_PER_PIXEL = {'detection-small': 480, 'detection-base': 4220, 'unet-small': 2000, 'unet-r34': 1660,
-                   'resnet18': 760, 'resnet50': 3970, 'cifar20': 8150}
+BYTES_PER_PIXEL = {'detection-small': 400, 'detection-base': 2910, 'unet-small': 1650, 'unet-r34': 1330,
+                   'resnet18': 575, 'resnet50': 2650, 'cifar20': 5430}
 # RoI heads, per image, from the shapes: 512 RoIs of 256×7×7; 128 masks of 256×14×14 in five maps and of 256×28×28
 BYTES_PER_IMAGE = {'box': 40 * 2 ** 20, 'mask': 280 * 2 ** 20}
 

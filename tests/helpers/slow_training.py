@@ -77,11 +77,17 @@ def write_training(folder: Path, by_epoch: bool = True, length: int = 50, second
     return folder / 'slow.py'
 
 
+def _hear_interrupts() -> None:
+    """A shell starts background jobs, such as a run of these tests, with SIGINT ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def start(folder: Path, *arguments: str, processes: int = 0, torchrun: tuple[str, ...] = (), **environment: str):
     """Start ``mmkcla`` in ``folder``; stdout and stderr are one stream of lines."""
     launcher = ['-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={processes}', *torchrun]
     command = [sys.executable, *(launcher if processes else []), '-m', 'mmkcla', *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            preexec_fn=_hear_interrupts,
                             env=os.environ | {'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)} | environment)
 
 

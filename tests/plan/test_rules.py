@@ -44,20 +44,20 @@ def test_other_sizes():
 
 def test_batch_is_the_largest_power_of_two_within_all_limits():
     memory = rules.batch_size(Machine(True, 8), 1024 ** 2, 'detection-base', 10000, 16)
-    # 0.6 × 8 GiB over 4220 MiB an image
+    # 0.6 × 8 GiB over 2910 MiB an image
     assert memory.value == 1 and memory.reason.startswith('1 fit into 60% of 8 GiB')
-    assert rules.batch_size(Machine(True, 24), 1024 ** 2, 'detection-base', 10000, 16).value == 2  # 3.5
+    assert rules.batch_size(Machine(True, 24), 1024 ** 2, 'detection-base', 10000, 16).value == 4  # 5.1
     data = rules.batch_size(GPU, 64 ** 2, 'detection-base', 100, 16)
     assert data.value == 8 and 'at least 8 iterations' in data.reason  # 12
     assert rules.batch_size(GPU, 64 ** 2, 'detection-base', 5, 16).value == 2
     few = rules.batch_size(GPU, 64 ** 2, 'resnet18', 30, 64, least=16)
     assert (few.value, few.reason) == (16, '30 training images, at least 16 for batch norm')
-    assert rules.batch_size(Machine(True, 1), 1024 ** 2, 'resnet18', 30, 64, least=16).value == 1  # 768 MiB
+    assert rules.batch_size(Machine(True, 1), 1024 ** 2, 'resnet18', 30, 64, least=16).value == 1  # 575 MiB
     most = rules.batch_size(GPU, 64 ** 2, 'detection-base', 10000, 16)
     assert (most.value, most.reason) == (16, 'at most 16')
     with_masks = rules.batch_size(Machine(True, 8), 256 ** 2, 'detection-base', 10000, 16,
                                   rules.BYTES_PER_IMAGE['mask'])
-    assert with_masks.value == 8  # 4915 MiB over 264 + 280
+    assert with_masks.value == 8  # 4915 MiB over 182 + 280
     none = rules.batch_size(Machine(True, 1), 4096 ** 2, 'detection-base', 10000, 16)
     assert none.value == 1 and none.reason == (
         'not even one fits into 60% of 1 GiB at 67520 MiB an image: lower image_size')

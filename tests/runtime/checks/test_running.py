@@ -63,7 +63,7 @@ def test_a_resume_with_other_types_is_refused(tmp_path) -> None:
     train(tmp_path, 1)
     checkpoint = tmp_path / 'epoch_1.pth'
     for changes, says in (
-            (dict(wrapper=dict(optimizer=dict(type='AdamW', lr=0.01))), 'its optimizer has no betas, so it is not '
+            (dict(wrapper=dict(optimizer=dict(type='AdamW', lr=0.01))), 'its optimizer is SGD, the config has '
              'AdamW'),
             (dict(scheduler=dict(type='MultiStepLR', milestones=[1])), 'its scheduler 0 is not MultiStepLR'),
             (dict(scheduler=[COSINE, COSINE]), 'it has 1 scheduler, the config has 2')):
