@@ -60,7 +60,7 @@ def test_batch_is_the_largest_power_of_two_within_all_limits():
     assert with_masks.value == 8  # 4915 MiB over 182 + 280
     none = rules.batch_size(Machine(True, 1), 4096 ** 2, 'detection-base', 10000, 16)
     assert none.value == 1 and none.reason == (
-        'not even one fits into 60% of 1 GiB at 67520 MiB an image: lower image_size')
+        'not even one fits into 60% of 1 GiB at 46560 MiB an image: lower image_size')
 
 
 def test_learning_rate_scales_linearly():
