@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..utils.parallel import run_parallel
 from ..utils.text import one_line, plural
 from .findings import Finding
 from .pipelines import steps_of
+from .sound_images import remember, sound_digests
 
 _DEPTHS = 50  # images of more than 8 bits whose values are looked at
 _FEW_BITS = 14  # a whole data set that stays within so few of 16 bits was meant to have fewer
@@ -65,24 +66,29 @@ class ImageFile:
 
 def read_images(paths: Sequence[Path], title: str = 'images', decode: bool = False, workers: int | None = None,
                 progress: bool | None = None) -> list[ImageFile]:
-    """Read headers and hashes of all files; damaged files do not raise, see ``problem``.
+    """Read headers and hashes of all files, and look for damage; damaged files do not raise, see ``problem``.
+
+    Files that were found sound once (by content) are not decoded again, see :mod:`.sound_images`.
 
     Args:
         paths: the files.
         title: of the progress bar.
-        decode: also decode all pixels, which finds damage behind the header.
+        decode: decode all files, whatever is remembered of them.
         workers, progress: see :func:`mmkcla.utils.parallel.run_parallel`.
     """
-    return run_parallel(partial(_read, decode=decode), paths, workers, progress, title)
+    known = set() if decode else sound_digests()
+    images = run_parallel(partial(_read, decode=decode, known=known), paths, workers, progress, title)
+    remember({image.sha256 for image in images if image.problem is None} - known)
+    return images
 
 
-def _read(path: Path, decode: bool = False) -> ImageFile:
+def _read(path: Path, decode: bool = False, known: Collection[str] = ()) -> ImageFile:
     try:
         data = path.read_bytes()
     except OSError as error:
         return ImageFile(path, 0, 0, 0, 0, '', (error.strerror or str(error)).lower())
     digest = hashlib.sha256(data).hexdigest()
-    problem = image_problem(data)
+    problem = image_problem(data, decode=digest not in known)
     if problem is None:
         try:
             with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as picture:

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import UserError
+from .image_damage import JPEG, PNG, damage, segments
 from .text import one_line
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff', '.ppm')
@@ -22,10 +23,8 @@ UPRIGHT = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4:
            8: Image.Transpose.ROTATE_90}
 _SIDEWAYS = {UPRIGHT[value] for value in (5, 6, 7, 8)}
 _QUARTERS = {Image.Transpose.ROTATE_90: 1, Image.Transpose.ROTATE_180: 2, Image.Transpose.ROTATE_270: 3}
-_JPEG, _PNG = b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n'
+_HEIC = (b'heic', b'heix', b'hevc', b'heim', b'heis')
 _PNM = re.compile(rb'P[2356]\s+(?:#[^\n]*\s+)*(\d+\s+(?:#[^\n]*\s+)*\d+)\s+(?:#[^\n]*\s+)*(\d+)\s')
-_PNG_END = b'IEND\xaeB`\x82'
-_NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # JPEG markers without a segment
 
 
 def turn(picture: Image.Image) -> Image.Transpose | None:
@@ -78,7 +77,7 @@ def bit_depth(data: bytes) -> tuple[int, int | None]:
     Returns:
         Bits of a channel (32 for floating-point values, too); the declared largest value, or None.
     """
-    if data.startswith(_PNG):
+    if data.startswith(PNG):
         return (data[24] if len(data) > 24 else 8), None
     if found := _PNM.match(data):
         largest = int(found[2])
@@ -146,38 +145,33 @@ def turn_array(pixels: np.ndarray, method: Image.Transpose) -> np.ndarray:
     return np.ascontiguousarray(turned)
 
 
-def image_problem(data: bytes) -> str | None:
-    """Describe an obvious problem with the bytes of an image file without decoding it; None if there is none."""
+def image_problem(data: bytes, decode: bool = True) -> str | None:
+    """Describe a problem with the bytes of an image file; None if there is none.
+
+    Args:
+        data: the content of the file.
+        decode: also look for damage inside of JPEG, PNG and TIFF data, see :func:`~.image_damage.damage`.
+    """
     data = bytes(data)
+    return _not_whole(data) or (damage(data) if decode else None)
+
+
+def _not_whole(data: bytes) -> str | None:
     if not data:
         return 'the file is empty'
     if data.startswith(b'version https://git-lfs'):
         return 'it is a git-lfs pointer, not the image (run: git lfs pull)'
     if data.lstrip()[:1] == b'<' and b'<svg' not in data[:1000] and b'<html' in data[:1000].lower():
         return 'it is a web page, not an image'
-    if data.startswith(_JPEG) and data.rfind(b'\xff\xd9') < _scan_start(data):
+    if data[4:8] == b'ftyp' and data[8:12] in _HEIC:
+        return 'it is a HEIC picture, which is not supported; convert it to JPEG or PNG'
+    if data.startswith(JPEG) and data.rfind(b'\xff\xd9') < _scan_start(data):
         return f'the JPEG is truncated (no end marker in its {len(data)} bytes)'
-    if data.startswith(_PNG) and data.rfind(_PNG_END) < 0:
-        return f'the PNG is truncated (no end chunk in its {len(data)} bytes)'
     if data[:4] == b'RIFF' and data[8:12] == b'WEBP' and int.from_bytes(data[4:8], 'little') + 8 > len(data):
         return f'the WebP is truncated ({len(data)} of {int.from_bytes(data[4:8], "little") + 8} bytes)'
     return None
 
 
 def _scan_start(data: bytes) -> int:
-    """Offset of the image data of a JPEG, or its length if there is none. An embedded thumbnail has its own end marker.
-    """
-    at = 2
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            return at  # not a marker: leave it to the decoder
-        marker = data[at + 1]
-        if marker == 0xFF:  # padding
-            at += 1
-        elif marker in _NO_LENGTH:
-            at += 2
-        elif marker == 0xDA:
-            return at
-        else:
-            at += 2 + int.from_bytes(data[at + 2:at + 4], 'big')
-    return len(data)
+    """Offset of the first scan of a JPEG, or its length. An embedded thumbnail has its own end marker."""
+    return next((start for marker, start, _ in segments(data) if marker == 0xDA), len(data))

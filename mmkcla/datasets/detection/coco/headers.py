@@ -81,7 +81,8 @@ def evenly(table: Table, most: int | None, part: np.ndarray | None = None) -> np
 
 def pixel_faults(table: Table, folder: Path, pipeline: Any, most: int | None = MOST_READ,
                  part: np.ndarray | None = None) -> list[Fault]:
-    """Images whose bit depth the pipeline does not load as it is meant, or that its resize leaves nothing of.
+    """Images with damaged data, whose bit depth the pipeline does not load as it is meant, or that its resize leaves
+    nothing of.
 
     Args:
         table, folder, most, part: see :func:`header_faults`; the sizes of the table must be those of the files.
@@ -89,11 +90,16 @@ def pixel_faults(table: Table, folder: Path, pipeline: Any, most: int | None = M
     """
     chosen = evenly(table, most, part).tolist()
     paths = [folder / table.names[i] for i in chosen]
-    jpeg = run_parallel(_is_jpeg, paths, title='image headers')
+    whole = len(chosen) == (len(table.names) if part is None else len(part))
+    # of a part of a large data set, which says little about the rest, JPEGs are not decoded
+    jpeg = [False] * len(paths) if whole else run_parallel(_is_jpeg, paths, title='image headers')
     sized = [ImageFile(path, *(int(side) for side in table.sizes[i]), 3, 8, '')  # a JPEG has 8 bits
              for i, path, known in zip(chosen, paths, jpeg, strict=True) if known and (table.sizes[i] > 0).all()]
-    read = read_images([path for path, known in zip(paths, jpeg, strict=True) if not known])
-    return faults_of(depth_findings(read, image_loader(pipeline)) + shape_findings(sized + read, pipeline))
+    read = read_images([path for path, known in zip(paths, jpeg, strict=True) if not known], decode=most is None)
+    damaged = [f'{image.path.relative_to(folder)}: {image.problem}' for image in read if image.problem]
+    return [*([Fault('images with damaged data', REFUSED, len(damaged), damaged[:PLACES], 'replace or remove them')]
+              if damaged else []),
+            *faults_of(depth_findings(read, image_loader(pipeline)) + shape_findings(sized + read, pipeline))]
 
 
 def _is_jpeg(path: Path) -> bool:
