@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import simplejpeg
+import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
 from .text import one_line
@@ -27,6 +27,7 @@ _EXTRA = re.compile(r'(\d+) extraneous bytes before marker 0x([0-9a-f]{2})')
 _ALIGNED = 16  # bytes with which encoders fill a scan up to a whole number of words
 _TIFF_CODECS = {1, 2, 3, 4, 5, 7, 8, 32773, 32946}  # that both OpenCV and Pillow read
 _DEFLATE = (8, 32946)
+_PIECE = 2 ** 22
 _MOST_SOUND = 2 ** 20  # images that are remembered: some 100 MB
 _sound: set[tuple[int, int]] = set()
 
@@ -167,7 +168,10 @@ def _png(data: bytes) -> str | None:
             return f'the PNG is damaged (wrong checksum of its chunk {name.decode("latin-1")!r})'
         if name == b'IDAT' and not pixels.eof:
             try:
-                pixels.decompress(data[at + 8:end - 4])
+                rest = data[at + 8:end - 4]
+                while rest and not pixels.eof:  # in pieces: a small chunk may unpack to gigabytes
+                    pixels.decompress(rest, _PIECE)
+                    rest = pixels.unconsumed_tail
             except zlib.error as error:
                 return f'the PNG is damaged ({one_line(error, 80)})'
         if name == b'IEND':
@@ -196,7 +200,7 @@ def _undecodable(data: bytes, kind: str, known: Callable[[Any], bool] = bool) ->
             warnings.simplefilter('ignore')
             with Image.open(io.BytesIO(data), formats=[{'PNM': 'PPM'}.get(kind, kind)]) as picture:
                 if known(picture):
-                    _load(picture)
+                    _load(picture, data)
     except _Damaged as error:
         return one_line(error, 80)
     except Exception:  # a header that Pillow does not read; what OpenCV does not read either, the loader reports
@@ -204,15 +208,14 @@ def _undecodable(data: bytes, kind: str, known: Callable[[Any], bool] = bool) ->
     return None
 
 
-def _load(picture: Image.Image) -> None:
+def _load(picture: Any, data: bytes) -> None:
     try:
         picture.load()
         if picture.format == 'TIFF' and picture.tag_v2.get(259) in _DEFLATE:  # libtiff passes over wrong checksums
             tags = picture.tag_v2
             places = [tags.get(strip, tags.get(tile, ())) for strip, tile in ((273, 324), (279, 325))]
             for start, count in zip(*places, strict=False):
-                picture.fp.seek(start)
-                zlib.decompress(picture.fp.read(count))
+                zlib.decompress(data[start:start + count])
     except Exception as error:  # Pillow's plugins raise what they like
         raise _Damaged(str(error)) from error
 

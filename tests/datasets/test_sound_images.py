@@ -76,7 +76,8 @@ def test_coco_check_and_verify_find_damaged_pixels(tmp_path, memory) -> None:
     halve(paths[1])
     for most in (None, 3):
         fault, = image_faults(table, paths[0].parent, loader, most)
-        assert str(fault).startswith('images with damaged data: 1') and '001.jpg: the JPEG data are damaged' in str(fault)
+        assert str(fault).startswith('images with damaged data: 1')
+        assert '001.jpg: the JPEG data are damaged' in str(fault)
         assert fault.severity == 'refused'
     assert image_faults(table, paths[0].parent, loader, 2) == []  # headers only, of a part of the data set
 
@@ -85,10 +86,13 @@ def test_picture_that_decoders_accept_is_half_grey(tmp_path) -> None:
     """Why it matters: both decoders return a picture."""
     import cv2
     path, = write_photos(tmp_path / 'photos', 1)
-    whole = cv2.imread(str(path))
+
+    def both(data):
+        return (cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
+                np.asarray(Image.open(io.BytesIO(data)).convert('RGB'))[..., ::-1])
+
+    before = both(path.read_bytes())
     halve(path)
-    data = path.read_bytes()
-    for pixels in (cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR),
-                   np.asarray(Image.open(io.BytesIO(data)).convert('RGB'))[..., ::-1]):
-        assert pixels.shape == whole.shape and np.array_equal(pixels[:8], whole[:8])
+    for whole, pixels in zip(before, both(path.read_bytes()), strict=True):
+        assert pixels.shape == whole.shape and np.abs(pixels[:8].astype(int) - whole[:8]).mean() < 8
         assert np.ptp(pixels[-8:].astype(int)) < np.ptp(whole[-8:].astype(int)) / 2
