@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..runtime.config import load_config
+from ..utils.text import note
 from .arguments import add_config_arguments, add_seed_arguments, seed_options
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.cfg_options)
     work_dir, name = work_dir_of(options, config), Path(config.filename).stem
     code = report(work_dir, name, found.results, found.notes)
+    if found.warning:
+        note(found.warning)
     if args.against is not None:
         compare(work_dir, name, found, Path(args.against), args.metrics)
     return code

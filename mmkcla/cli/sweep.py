@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 found = run_all(own)
                 row.results = [result for result in found.results if result.seed in args.seeds]  # the same in each row
-                row.test, row.tested_on = found.test, found.tested_on
+                row.test, row.tested_on, row.warning = found.test, found.tested_on, found.warning
             except UserError as error:
                 row.error = one_line(error)
                 print(f'error: {row.config}: {row.error}', file=sys.stderr)

@@ -12,7 +12,7 @@ from .rules import Setting
 
 _WIDTH = 120
 COUNTERPART = '''\
-# The plain counterpart of kcla.py: the same network without the layer attention; nothing else differs.
+# The plain counterpart of kcla.py: the same network without the layer attention; only its work_dir differs, too.
 _base_ = './kcla.py'
 
 model = dict(backbone=dict(layer_attention=None))

@@ -15,7 +15,8 @@ def shared_images(files: Mapping[str, Sequence[ImageFile]]) -> list[Problem]:
         for second in names[number + 1:]:
             copies = copies_between(files[first], files[second])
             every = len(copies) == len(files[second]) and first == 'train'
-            found.append(Problem(f'images that are in {first}, too' + (
-                f' (all of them, so that {second} measures nothing)' if every else ''),
+            why = (f' (all of them, so that {second} measures nothing)' if every else
+                   ' (the checkpoint is chosen on them, so the figures are optimistic)' if first == 'val' else '')
+            found.append(Problem(f'images that are in {first}, too{why}',
                 [file.path.name for file in copies], fatal=every, split=second))
     return [problem for problem in found if problem.places]

@@ -27,6 +27,7 @@ class SweepRow:
         test: fingerprint of its training and test settings.
         tested_on: evaluator and data of its test.
         earlier: whether the row is from an earlier call.
+        warning: why the figures are optimistic; empty if no reason is known.
     """
 
     config: str
@@ -35,6 +36,7 @@ class SweepRow:
     test: str = ''
     tested_on: dict[str, Any] = field(default_factory=dict)
     earlier: bool = False
+    warning: str = ''
 
     @property
     def failed(self) -> bool:
@@ -120,6 +122,16 @@ def _seeds(row: SweepRow, asked: Sequence[int]) -> str:
     return f'{len(row.done)} of {len(row.results)} (seeds {", ".join(str(result.seed) for result in row.results)})'
 
 
+def _warnings(rows: Sequence[SweepRow]) -> list[str]:
+    """Each warning once, with the names of its rows if it is not about all of them."""
+    found: dict[str, list[str]] = {}
+    for row, label in zip(rows, labels(rows), strict=True):
+        if row.warning and row.done:
+            found.setdefault(row.warning, []).append(label)
+    done = sum(bool(row.done) for row in rows)
+    return [f'* {text}' if len(names) == done else f'* {", ".join(names)}: {text}' for text, names in found.items()]
+
+
 def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metrics: Sequence[str] | None,
                 comparisons: Sequence[str] = ()) -> None:
     """Write ``sweep.json`` (the rows), ``sweep.csv`` (all metrics, full precision) and ``sweep.md`` atomically.
@@ -148,8 +160,9 @@ def write_sweep(work_dir: Path, rows: list[SweepRow], seeds: Sequence[int], metr
     for row, label in zip(rows, labels(rows), strict=True):
         cells = [_cell(row, name) for name in shown]
         lines.append(f'| {label} | {_seeds(row, seeds)} | ' + ' | '.join(cells) + ' |')
-    lines += ['', *(f'* {label} is a row of an earlier call' for row, label in zip(rows, labels(rows), strict=True)
-                    if row.earlier),
+    lines += ['', *_warnings(rows),
+              *(f'* {label} is a row of an earlier call' for row, label in zip(rows, labels(rows), strict=True)
+                if row.earlier),
               *(f'* {row.config} failed: {row.error}' for row in rows if row.error),
               *(f'* {row.config}, seed {result.seed} failed: {result.status}' for row in rows
                 for result in row.results if result.failed)]

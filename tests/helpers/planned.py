@@ -18,7 +18,7 @@ def contents(folder: Path) -> dict[str, bytes]:
             if path.is_file()}
 
 
-def check_project(folder: Path, longest: int = 65) -> Config:
+def check_project(folder: Path, longest: int = 66) -> Config:
     """A project is complete, its config short and commented, its twin differs in the layer attention alone."""
     assert {'kcla.py', 'plain.py', 'samples.png', 'fingerprint.json', 'README.md'} <= {
         path.name for path in folder.iterdir()}
@@ -30,9 +30,10 @@ def check_project(folder: Path, longest: int = 65) -> Config:
     ours, plain = config.to_dict(), twin.to_dict()
     assert ours['model']['backbone'].pop('layer_attention')['type'] == 'KCLA'
     assert plain['model']['backbone'].pop('layer_attention') is None
+    assert ours.pop('work_dir').endswith('/kcla') and plain.pop('work_dir').endswith('/plain')
     assert ours == plain
     readme = (folder / 'README.md').read_text(encoding='utf-8')
-    assert all(f'mmkcla {command} ' in readme for command in ('train', 'sweep', 'infer'))
+    assert all(f'mmkcla {command} ' in readme for command in ('train', 'test', 'sweep', 'infer'))
     return config
 
 

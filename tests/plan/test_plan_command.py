@@ -1,8 +1,12 @@
 """The command's help, and the example of docs/plan.md."""
 import re
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from mmengine.config import Config
+from PIL import Image
 from planned import plan
 
 from mmkcla.datasets.detection import coins
@@ -41,6 +45,49 @@ def test_commands_quote_what_a_shell_would_split(tmp_path):
     assert lines['Train'] == (f"mmkcla train '{tmp_path}/my project'/kcla.py --work-dir "
                               "'work_dirs/my project'/kcla")
     assert f"'{tmp_path}/my project/data/images/test'" in lines['Predict']
+    assert lines['Resume after an interruption'] == f"{lines['Train']} --resume"
+    assert lines['Test the best checkpoint'] == (
+        f"mmkcla test '{tmp_path}/my project'/kcla.py 'work_dirs/my project'/kcla/best_*.pth --work-dir "
+        "'work_dirs/my project'/kcla")
+
+
+def class_folders(root, splits):
+    rng = np.random.default_rng(0)
+    for split in splits:
+        for name in ('cat', 'dog'):
+            (root / split / name).mkdir(parents=True)
+            for number in range(4):
+                Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(root / split / name / f'{number}.png')
+
+
+def test_a_project_without_a_test_set_says_that_its_figures_are_optimistic(tmp_path, capsys):
+    class_folders(tmp_path / 'two', ['train', 'val'])
+    class_folders(tmp_path / 'three', ['train', 'val', 'test'])
+    warning = ('there is no test set: the checkpoint is chosen on the images it is tested on, and the figures are '
+               'optimistic; for a final result, add a folder test with the classes')
+    for name, expected in (('two', 1), ('three', 0)):
+        assert plan('classification', '--images', tmp_path / name, '--out', tmp_path / f'{name} out') == 0
+        assert capsys.readouterr().out.count(f'warning: {warning}') == expected
+        readme = (tmp_path / f'{name} out' / 'README.md').read_text()
+        assert readme.count(warning) == expected
+        assert 'The best checkpoint, `best_*.pth`, is that with the highest `accuracy/top1` on the validation' in readme
+        configs = [Config.fromfile(tmp_path / f'{name} out' / f'{each}.py') for each in ('kcla', 'plain')]
+        assert [config.work_dir for config in configs] == [f'work_dirs/{name} out/{each}' for each in ('kcla', 'plain')]
+
+
+def test_test_images_that_are_in_val_are_reported(tmp_path, capsys):
+    class_folders(tmp_path / 'data', ['train', 'val', 'test'])
+    shutil.copy(tmp_path / 'data/val/cat/0.png', tmp_path / 'data/test/cat/0.png')
+    assert plan('classification', '--images', tmp_path / 'data', '--out', tmp_path / 'out') == 0
+    assert ('warning: test: images that are in val, too (the checkpoint is chosen on them, so the figures are '
+            'optimistic): 1 (0.png)') in capsys.readouterr().out
+
+
+def test_a_project_is_not_replaced_without_a_word(tmp_path, capsys):
+    class_folders(tmp_path / 'data', ['train'])
+    command = ['classification', '--images', tmp_path / 'data', '--out', tmp_path / 'out']
+    assert plan(*command) == 0 and plan(*command) == 2
+    assert 'out already contains a project; --overwrite replaces it and all changes' in capsys.readouterr().err
 
 
 def test_all_fatal_problems_are_in_one_line():

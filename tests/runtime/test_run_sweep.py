@@ -179,3 +179,16 @@ def test_baseline(configs, machine, capsys):
     assert error_of(capsys, 'sweep', *configs, '--seeds', 0, '--baseline', 'frist') == (
         "--baseline frist is not one of the configs: first, second, third (did you mean 'first'?)")
     assert main(['sweep', 'second.py', '--seeds', '0', '--baseline', 'first']) == 0  # a row of an earlier call
+
+
+def test_checkpoints_chosen_on_the_test_images_are_reported_once(configs, machine, capsys):
+    command = ['sweep', *configs, '--seeds', '0', '--metrics', 'DSC_pooled']
+    assert main([*command, '--cfg-options', 'test_dataloader.dataset.split=val']) == 0
+    warning = '* The checkpoint was chosen on the images it is tested on; the figures are optimistic.'
+    report = Path('work_dirs/sweep/sweep.md')
+    assert report.read_text().count(warning) == 1 and warning in capsys.readouterr().out
+    Path('second.py').write_text(Path('second.py').read_text() + "test_dataloader['dataset']['split'] = 'val'\n")
+    assert main([*command, '--work-dir', 'own']) == 0
+    assert '\n* second: The checkpoint was chosen on the images it is tested on;' in Path('own/sweep.md').read_text()
+    assert main([*command, '--work-dir', 'last', '--checkpoint', 'last']) == 0
+    assert 'optimistic' not in Path('last/sweep.md').read_text()

@@ -40,8 +40,12 @@ def test_parts(config: Mapping, **options: Any) -> dict[str, Any]:
 
 def tested_on(config: Mapping) -> dict[str, Any]:
     """Return what the scores of a test depend on besides the model: the evaluator, and the data without pipelines."""
-    return dict(evaluator=_plain(config['test_evaluator']),
-                data=_without_pipelines(_plain((config['test_dataloader'] or {}).get('dataset'))))
+    return dict(evaluator=_plain(config['test_evaluator']), data=data_of(config, 'test'))
+
+
+def data_of(config: Mapping, split: str) -> Any:
+    """Return the data set of a split as plain values, without pipelines."""
+    return _without_pipelines(_plain((config[f'{split}_dataloader'] or {}).get('dataset')))
 
 
 def _without_pipelines(data: Any) -> Any:

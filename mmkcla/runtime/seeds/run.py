@@ -12,6 +12,7 @@ from ..checks import check_settings
 from ..config import check_writable, load_config, require_parts
 from ..processes import run_checked, stoppable
 from ..resume import first_usable, read_intact
+from .optimism import optimism
 from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, tested_on, training_parts
 from .report import write_results
 
@@ -73,12 +74,14 @@ class SeedRun:
         notes: for the report.
         test: fingerprint of the training and the test.
         tested_on: see :func:`~.records.tested_on`.
+        warning: why the figures are optimistic; empty if no reason is known.
     """
 
     results: list[SeedResult]
     notes: list[str]
     test: str
     tested_on: dict
+    warning: str = ''
 
 
 def run_all(options: SeedOptions) -> SeedRun:
@@ -103,10 +106,14 @@ def run_all(options: SeedOptions) -> SeedRun:
     if (sampler := config.train_dataloader.get('sampler') or {}).get('seed') is not None:
         note(f'train_dataloader.sampler.seed is {sampler["seed"]} in the config: the order of images is the same for '
              'all seeds')
+    kind = 'best' if options.checkpoint == 'best' and _save_best(config) else 'last'
+    warning = optimism(config) if kind == 'best' else ''
     if options.dry_run:
         for folder in folders:
             print('\n'.join(plan(options, config, folder, test)))
-        return SeedRun([SeedResult(folder.seed) for folder in folders], [], test, tested_on(config))
+        if warning:
+            note(warning)
+        return SeedRun([SeedResult(folder.seed) for folder in folders], [], test, tested_on(config), warning)
 
     check_writable(work_dir, '--work-dir')
     for folder in folders:
@@ -115,11 +122,11 @@ def run_all(options: SeedOptions) -> SeedRun:
                for folder in folders]
     found = other_seeds(work_dir, options.seeds)
     others = [folder.result() for folder in found if folder.tested(test)]
-    kind = 'best' if options.checkpoint == 'best' and _save_best(config) else 'last'
     changed = f' --cfg-options {shlex.join(options.cfg_options)}' if options.cfg_options else ''
     notes = [f'config {options.config}{changed}',
              f'test: {"test-time augmentation" if options.tta else "plain"}, {kind} checkpoint',
              f'fingerprints: training {fingerprint(training)}, test {test}']
+    notes += [warning] if warning else []
     if other_test := [folder.seed for folder in found if folder.record.get('test') not in (None, test)]:
         notes.append(f'not included, since their test had other settings: {plural(len(other_test), "seed")} '
                      f'({listed(other_test, 8)})')
@@ -135,7 +142,7 @@ def run_all(options: SeedOptions) -> SeedRun:
                 result.status = one_line(error)
                 print(f'error: seed {folder.seed}: {result.status}', file=sys.stderr)
             write_results(work_dir, Path(config.filename).stem, [*results, *others], notes)
-    return SeedRun([*results, *others], notes, test, tested_on(config))
+    return SeedRun([*results, *others], notes, test, tested_on(config), warning)
 
 
 def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', training: dict, test: str,
