@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..datasets.classification.class_folder import plain_name
 from ..datasets.image_files import ImageFile, copies_within, read_images
+from ..datasets.image_mask_folders import find_images_and_masks
 from ..datasets.sheet import Sample, spread_out
 from ..errors import UserError
 from ..utils.files import whole_file
@@ -105,6 +106,8 @@ def _load(root: Path) -> tuple[list[str], list[Labelled]]:
     if alike := [repr(folder.name) for folder in folders if same[plain_name(folder.name)] > 1]:
         raise UserError(f'{root}: class folders that differ only by case or spaces are different classes; merge or '
                         f'rename them: {listed(alike)}')
+    if (masks := find_images_and_masks(folders)) and masks.named:
+        raise UserError(masks.finding().text)
     paths = {folder.name: find_images(folder) for folder in folders}
     if empty := [name for name, found in paths.items() if not found]:
         raise UserError(f'{root}: no images ({" ".join(IMAGE_SUFFIXES)}) in {listed(empty)}; delete these folders, or '

@@ -9,10 +9,12 @@ from class_folders import CLASSES, class_config, write_classes
 from PIL import Image
 from seg_folders import seg_config, write_pairs
 
-from mmkcla.datasets.check import datasets_of
+from mmkcla.cli import main
+from mmkcla.datasets.check import check_config, datasets_of
 from mmkcla.datasets.classification.report import report_folder
 from mmkcla.datasets.report import NOTE, REFUSED
 from mmkcla.datasets.sheet import draw_sheet
+from mmkcla.errors import UserError
 from mmkcla.registry import DATA_REPORTS
 
 
@@ -103,3 +105,71 @@ def test_faults_of_a_mask_folder(tmp_path):
     assert kinds[2].startswith('model.decode_head.num_classes is 4')
     (tmp_path / 'masks' / 'train' / '2.png').unlink()
     assert '1 of 3 images have no mask' in report(config, 'train').text()
+
+
+def write_masks(root, images, masks, suffix='', values=(0, 255)):
+    """12 noise images, and masks with a square of the second value."""
+    rng = np.random.default_rng(0)
+    for folder in (root / images, root / masks):
+        folder.mkdir(parents=True)
+    for number in range(12):
+        mask = np.full((16, 16), values[0], np.uint8)
+        mask[4:9, 4:9] = values[1]
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(root / images / f'{number}.jpg')
+        Image.fromarray(mask).save(root / masks / f'{number}{suffix}.png')
+
+
+@pytest.mark.parametrize(('images', 'masks', 'suffix'), [
+    ('images', 'masks', ''), ('img', 'label', ''), ('photos', 'truth', '_mask'), ('image', 'other', ''),
+    ('img/patient_1', 'gt/patient_1', '_segmentation'), ('JPEGImages', 'SegmentationClass', ''),
+    ('pictures', 'train_labels', '')])
+def test_images_and_masks_are_not_classes(tmp_path, images, masks, suffix, capsys):
+    write_masks(tmp_path, images, masks, suffix)
+    first, second = (tmp_path / name.split('/')[0] for name in (images, masks))
+    text = (f'{second} has masks of the images in {first}: these are not classes; prepare them with mmkcla data '
+            f'binary-seg {first} {second}, or run mmkcla plan segmentation --images {first} --masks {second}')
+    found = report_folder(tmp_path)
+    assert [(fault.severity, fault.kind) for fault in found.faults] == [(REFUSED, text)]
+    assert main(['plan', 'classification', '--images', str(tmp_path), '--out', str(tmp_path / 'out')]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_images_and_masks_in_splits_are_not_classes(tmp_path):
+    for split in ('train', 'val'):
+        write_masks(tmp_path / split, 'img', 'label')
+    found = report_folder(tmp_path)
+    assert [fault.kind.split(': these')[0] for fault in found.of(REFUSED)] == [
+        f'{tmp_path}/{split}/label has masks of the images in {tmp_path}/{split}/img' for split in ('train', 'val')]
+
+
+def test_a_run_with_images_and_masks_as_classes_is_refused(tmp_path):
+    for split in ('train', 'val'):
+        write_masks(tmp_path / split, 'img', 'label')
+    config = class_config(tmp_path)
+    for loader in (config['train_dataloader'], config['val_dataloader']):
+        loader['dataset'].pop('metainfo', None), loader['dataset'].pop('classes', None)
+    with pytest.raises(UserError, match='has masks of the images in .*: these are not classes'):
+        check_config(config, ('train',))
+
+
+def test_sketches_of_photographs_are_classes_with_a_remark(tmp_path):
+    write_masks(tmp_path, 'photo', 'sketch')
+    found = report_folder(tmp_path)
+    assert found.counts['classes'] == {'photo': 12, 'sketch': 12} and not found.of(REFUSED)
+    assert ['sketch looks like masks of the images in' in fault.kind for fault in found.of(NOTE)] == [True]
+
+
+@pytest.mark.parametrize('other', ['names', 'photographs', 'masks'])
+def test_classes_of_similar_files_are_classes(tmp_path, other):
+    """Other names; photographs in both folders; drawings of few values in both."""
+    write_masks(tmp_path, 'cat', 'masked owl')
+    for number, path in enumerate(sorted((tmp_path / 'masked owl').iterdir())):
+        if other == 'names':
+            path.rename(path.with_name(f'owl{number + 50}.png'))
+        elif other == 'photographs':
+            shutil.copy(tmp_path / 'cat' / f'{path.stem}.jpg', path.with_suffix('.jpg'))
+            path.unlink()
+        else:
+            shutil.copy(path, tmp_path / 'cat' / path.name)
+            (tmp_path / 'cat' / f'{path.stem}.jpg').unlink()
+    assert not any('masks of the images' in fault.kind for fault in report_folder(tmp_path).faults)

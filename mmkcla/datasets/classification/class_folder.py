@@ -13,6 +13,7 @@ from ...utils.images import IMAGE_SUFFIXES
 from ...utils.text import listed, plural
 from ..findings import Finding
 from ..image_files import ImageFile
+from ..image_mask_folders import find_images_and_masks
 
 SPLITS = {'train', 'training', 'val', 'valid', 'validation', 'test', 'testing'}
 _OTHER_IMAGES = {*IMAGE_SUFFIXES, '.gif', '.jfif', '.heic', '.avif', '.jp2', '.pgm', '.dcm', '.npy', '.svg'}
@@ -206,6 +207,8 @@ def _folder_names(found: ClassFolder, nested: dict[str, list[str]]) -> list[Find
                                 True, len(alike), alike))
     if not names:
         findings.append(Finding(f'no class folders in {root}; expected {root}/<class>/<image>, or an ann_file', True))
+    if masks := find_images_and_masks([root / name for name in visible]):
+        findings.append(masks.finding())
     if found.stated and names and found.classes is not None:
         findings += _stated_classes(names, found.classes, root)
     return findings

@@ -13,6 +13,7 @@ from ...utils.images import IMAGE_SUFFIXES
 from ..check import Dataset
 from ..findings import Finding
 from ..image_files import ImageFile, depth_findings, file_findings, leak, read_images
+from ..image_mask_folders import find_images_and_masks
 from ..report import Report, faults_of
 from ..sheet import Sample, spread_out
 from .check import check_model, class_folder_of, compare_folders, compare_with_train, files_of
@@ -43,10 +44,14 @@ def report_class_folder(dataset: Dataset, config: Any) -> Report | None:
 @PATH_REPORTS.register_module('class folder')
 def report_folder(path: Path) -> Report | None:
     """Report on ``<class>/<image>`` or ``<split>/<class>/<image>`` without a config. None for other paths."""
-    if not path.is_dir() or (path / 'images').is_dir() or (path / 'masks').is_dir():
+    if not path.is_dir():
         return None
-    below = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith('.'))
+    below = _folders(path)
     splits = [entry for entry in below if entry.name in SPLITS and _has_classes(entry)]
+    if found := _segmentation(path, splits):
+        return found
+    if (path / 'images').is_dir() or (path / 'masks').is_dir():
+        return None
     if not splits and not _has_classes(path):
         return None
     parts, findings = [], []
@@ -64,6 +69,18 @@ def report_folder(path: Path) -> Report | None:
             findings += compare_folders(train[1].folders, found.folders, train[0], found)
             findings += leak(train[2], images, train[0])
     return _report(str(path), parts, findings)
+
+
+def _segmentation(path: Path, splits: Sequence[Path]) -> Report | None:
+    """The report on folders of images and masks that are not prepared yet; None for others."""
+    if any((path / 'images' / split).is_dir() for split in SPLITS) and (path / 'masks').is_dir():
+        return None
+    found = [pair for folder in splits or [path] if (pair := find_images_and_masks(_folders(folder))) and pair.named]
+    return Report(str(path), {}, faults_of([pair.finding() for pair in found])) if found else None
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith('.'))
 
 
 def _has_classes(folder: Path) -> bool:

@@ -221,7 +221,7 @@ def label_findings(pairs: Sequence[Pair], classes: Sequence[str] | None, number:
         return findings
     if not thresholded and number is not None and set(stored) == {0, 255} and 255 in ignored:
         remedy = ("load them with type='mmkcla.LoadBinaryMask', threshold=127" if number == 2 else
-                  'convert them to the labels of the classes')
+                  'if 255 is foreground, prepare them with mmkcla data binary-seg, or replace 255 by its label')
         return [*findings, Finding('all masks have only the values 0 and 255, and 255 is ignored, so nothing but '
                                    f'class 0 is learned; {remedy}', True, len(good), [pair.mask for pair in good])]
     if number is not None:
@@ -283,9 +283,10 @@ def _lost_classes(pairs: Sequence[Pair], stored: Counter[int], labels: Counter[i
                                 number <= _MOST_CLASSES))
     elif not seen:
         findings.append(Finding('every pixel of the masks is ignored', True, len(pairs), [p.mask for p in pairs]))
-    elif number > 1 and seen == {0}:
-        name = f' ({classes[0]})' if classes else ''
-        findings.append(Finding(f'all masks have only class 0{name}: there is nothing to '
+    elif number > 1 and len(seen) == 1:
+        only = min(seen)
+        name = f' ({classes[only]})' if classes and only < len(classes) else ''
+        findings.append(Finding(f'all masks have only class {only}{name}: there is nothing to '
                                 + ('learn' if trained_on else 'measure'), trained_on, len(pairs),
                                 [pair.mask for pair in pairs]))
     elif trained_on and len(seen) < number:

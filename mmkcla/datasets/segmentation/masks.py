@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -104,3 +106,19 @@ def mask_png(labels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(labels.astype(np.uint8)).save(buffer, 'PNG', compress_level=3)  # 6 takes thrice the time
     return buffer.getvalue()
+
+
+def one_value_everywhere(pairs: Sequence[tuple[str, str]], results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The problem of a training set whose masks all have one and the same value: there is nothing to learn.
+
+    Args:
+        pairs: relative paths of images and masks.
+        results: of each pair, with ``only``: the one value of its mask, or None. Fewer results than pairs (a quick
+            check) decide nothing.
+    """
+    if len(pairs) != len(results):
+        return []
+    train = [result['only'] for pair, result in zip(pairs, results, strict=True) if pair[0].startswith('images/train/')]
+    if not train or train[0] is None or set(train) != {train[0]}:
+        return []
+    return [f'masks/train: every pixel of all {len(train)} masks is {train[0]}: there is nothing to learn']

@@ -165,6 +165,7 @@ def check(root: str | os.PathLike, quick: bool = False, near: bool = False, work
         report.problems += result['problems']
         report.empty_masks += result['empty']
         report.turned += result['turned']
+    report.problems += pixels.one_value_everywhere(pairs, results)
     _duplicates(digests, report)
     if near:
         looks = {pair[0]: result['look'] for pair, result in zip(pairs, results, strict=True) if 'look' in result}
@@ -272,7 +273,7 @@ def _check_extra(root: Path, manifest: dict, report: Report) -> None:
 def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool, near: bool,
              pair: tuple[str, str]) -> dict[str, Any]:
     """Check one pair."""
-    problems, result, size, image = [], {'sha256': None, 'empty': 0, 'turned': []}, None, None
+    problems, result, size, image = [], {'sha256': None, 'empty': 0, 'turned': [], 'only': None}, None, None
     try:
         if quick:
             with Image.open(root / pair[0]) as image:
@@ -297,6 +298,7 @@ def _inspect(root: Path, listed: dict[str, str], allowed: set[int], quick: bool,
             problems.append(f'{pair[1]}: size mismatch (mask {width}x{height}, image {size[0]}x{size[1]})')
         values = pixels.grey(mask)
         found = np.flatnonzero(np.bincount(values.ravel(), minlength=256)).tolist()
+        result['only'] = found[0] if len(found) == 1 else None
         result['empty'] = int(allowed == {0, 1} and found == [0])
         if not allowed.issuperset(found):
             problems.append(f'{pair[1]}: {_wrong_values(found, allowed)}')

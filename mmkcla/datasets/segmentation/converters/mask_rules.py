@@ -152,6 +152,9 @@ class LabelMasks:
         ignored = sum(record.get('ignored', 0) for record in records)
         if not pixels.any():
             raise UserError(f'{source}: all pixels of all masks are {IGNORE} ("ignore")')
+        present = [name for name, count in zip(self.classes, pixels, strict=True) if count]
+        if len(present) == 1 and any(record['split'] == 'train' for record in records):
+            raise UserError(f'{source}: {self._one_class(present[0], ignored)}')
         notes = []
         if (absent := [name for name, count in zip(self.classes, pixels, strict=True) if not count]):
             notes.append(f'without a pixel in any mask: {listed(absent, 10)}')
@@ -167,6 +170,14 @@ class LabelMasks:
         facts = {'classes': list(self.classes), 'ignore_index': IGNORE,
                  'pixels': dict(zip(self.classes, pixels.tolist(), strict=True)), 'ignored_pixels': ignored}
         return [], facts, notes
+
+    def _one_class(self, name: str, ignored: int) -> str:
+        """Why masks with the pixels of one class are refused, and what to do."""
+        if ignored and name == self.classes[0] and self.colours is None:
+            return ('the masks have only the values 0 and 255, and 255 means "ignore" in masks of classes, so nothing '
+                    f'but {name} would be learned; for foreground of 255, leave out --num-classes and name two classes '
+                    'at most, or replace 255 by 1')
+        return f'all masks have only the class {name}, so there is nothing to learn; check the folder of the masks'
 
     def _by_colour(self, mask: Image.Image) -> np.ndarray:
         red, green, blue = np.moveaxis(np.asarray(mask.convert('RGB')).astype(np.uint32), -1, 0)
@@ -206,6 +217,10 @@ def _empty_masks(records: Sequence[dict], source: str, threshold: int) -> list[P
         largest = max(record['mask_maximum'] for record in records)
         raise UserError(f'{source}: not one of the {len(records)} masks has foreground: no value is above {threshold}, '
                         f'the largest is {largest}; masks are grey, with a foreground of 255')
+    if records and all(record['foreground'] == record['width'] * record['height'] for record in records):
+        raise UserError(f'{source}: every pixel of all {len(records)} masks is foreground (above {threshold}), so '
+                        'there is nothing to learn; check the folder of the masks'
+                        + (', or raise --threshold' if 0 < threshold < 254 else ''))
     return [Problem('all-zero mask', record['mask'], f'kept; no value above {threshold}'
                     + (f', the largest is {record["mask_maximum"]}' if record['mask_maximum'] else ''), True)
             for record in records if not record['foreground']]
