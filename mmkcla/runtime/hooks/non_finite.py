@@ -1,7 +1,7 @@
 """Stop a training, or skip an iteration, before NaN or infinite values reach the weights."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -138,7 +138,7 @@ class NonFiniteHook(Hook):
             for buffer, value in zip(self._buffers, before, strict=True):
                 buffer.copy_(value)
         names = non_finite_entries(model.state_dict())
-        what = self._what(names)
+        what = self._what(names, dict(model.named_buffers()))
         if names or self.action == 'stop':
             raise NonFiniteError(self._where(runner, what, files))
         for wrapper in self._wrappers:
@@ -162,11 +162,15 @@ class NonFiniteHook(Hook):
             return list(dict.fromkeys(ours))
         return list(dict.fromkeys(name for each in all_gather_object(ours) for name in each))
 
-    def _what(self, weights: list[str]) -> str:
+    def _what(self, names: list[str], buffers: Collection[str]) -> str:
         if _INPUT in self._found:
             return 'the images have NaN or infinite pixels'
-        part = 'loss is' if _LOSS in self._found else 'gradients are'
-        return f'the {part} NaN or infinite' + (f', as are the weights {listed(weights)}' if weights else '')
+        what = f'the {"loss is" if _LOSS in self._found else "gradients are"} NaN or infinite'
+        if weights := [name for name in names if name not in buffers]:
+            return f'{what}, as are the weights {listed(weights)}'
+        if names:  # the forward pass updates them before the loss is known
+            return f'{what}, as are the batch-norm statistics {listed(names)}; the weights are still finite'
+        return what
 
     def _where(self, runner: Any, what: str, files: list[str]) -> str:
         remedy = ('; lower the learning rate or clip the gradients (optim_wrapper.clip_grad)'

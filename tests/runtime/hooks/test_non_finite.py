@@ -132,6 +132,15 @@ def test_gradients_alone(tmp_path):
         run(tmp_path, data, save=False)
 
 
+def test_statistics_are_not_called_weights(tmp_path):
+    """The mean over a batch of finite numbers overflows in the batch norm, and the loss is NaN."""
+    data = batches()
+    data[2]['inputs'] = data[2]['inputs'] * 1e38
+    with pytest.raises(NonFiniteError, match='^iteration 3: the loss is NaN or infinite, as are the batch-norm '
+                       'statistics norm.running_mean, norm.running_var; the weights are still finite; images: b2_0.png'):
+        run(tmp_path, data, save=False)
+
+
 def test_weights_made_infinite_by_a_step_are_not_saved(tmp_path):
     with pytest.raises(NonFiniteError, match='^iteration [12]: no checkpoint written, since there are NaN or infinite '
                        'values in .*(fc|norm|optimizer).*; lower the learning rate or clip the gradients'):
