@@ -112,6 +112,8 @@ def run_model(args: argparse.Namespace) -> None:
     shape = (args.batch, 3, height, width)
     try:
         costs = model_cost.measure(configs, args.forms, shape, args.rounds, args.part, device, _progress)
+    except UserError:
+        raise
     except ValueError as error:  # torch: batch norm with a single value per channel
         raise UserError(f'{one_line(error)}; choose a larger --shape or --batch') from error
     if args.data:

@@ -266,8 +266,10 @@ def layer_attention_class(type_: str | type[LayerAttention] | None) -> type[Laye
     """Find a layer attention by name (with or without the prefix ``mmkcla.``); a class is returned unchanged.
 
     Raises:
-        UserError: if there is none of that name; the known ones are listed.
+        UserError: if there is none of that name, or no name; the known ones are listed.
     """
+    if type_ is None:
+        raise UserError(f'layer_attention has no type; known are: {", ".join(known_layer_attentions())}')
     if isinstance(type_, type) and issubclass(type_, LayerAttention):
         return type_
     name = str(type_).removeprefix('mmkcla.')

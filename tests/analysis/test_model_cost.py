@@ -151,4 +151,6 @@ def test_bad_input(tmp_path, monkeypatch, capsys):
     assert error_of(capsys, 'benchmark', 'positions', '--sides', 8, 0) == '--sides must be positive, got [8, 0]'
     assert error_of(capsys, 'benchmark', 'model', PLAIN, '--shape', 1, '--batch', 1, '--part', 'features').endswith(
         'choose a larger --shape or --batch')
+    assert error_of(capsys, 'benchmark', 'model', PLAIN, '--cfg-options',
+                    'model.backbone.layer_attention.fused=False').endswith('SoftmaxLayerAttention')  # no other advice
     assert 'EAPSMNet has no extract_feat' in error_of(capsys, 'benchmark', 'model', 'demo/psmnet_motorcycle.py')

@@ -233,7 +233,7 @@ def test_another_method_by_class_or_name():
 
 @pytest.mark.parametrize(('make', 'message'), [
     (lambda: KCLAResNet(50, layer_attention=dict(type='KCLB')), r"unknown layer_attention type 'KCLB'; known are"),
-    (lambda: LayerAttentionResNet(50, layer_attention=dict(drop_path=0.)), 'unknown layer_attention type None; known'),
+    (lambda: LayerAttentionResNet(50, layer_attention=dict(drop_path=0.)), 'layer_attention has no type; known are: '),
     (lambda: LayerAttentionResNet(50, layer_attention='KCLA'), r"layer_attention='KCLA' must be a dict"),
     (lambda: KCLAResNet(18, layer_attention=dict(tempreature='fixed')), "KCLA does not take 'tempreature'; its "),
     (lambda: KCLAResNet(18, layer_attention=dict(channels=64)), "KCLA does not take 'channels'; its options"),

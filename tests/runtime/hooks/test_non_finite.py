@@ -136,8 +136,9 @@ def test_statistics_are_not_called_weights(tmp_path):
     """The mean over a batch of finite numbers overflows in the batch norm, and the loss is NaN."""
     data = batches()
     data[2]['inputs'] = data[2]['inputs'] * 1e38
-    with pytest.raises(NonFiniteError, match='^iteration 3: the loss is NaN or infinite, as are the batch-norm '
-                       'statistics norm.running_mean, norm.running_var; the weights are still finite; images: b2_0.png'):
+    what = ('^iteration 3: the loss is NaN or infinite, as are the batch-norm statistics norm.running_mean, '
+            'norm.running_var; the weights are still finite; images: b2_0.png')
+    with pytest.raises(NonFiniteError, match=what):
         run(tmp_path, data, save=False)
 
 
