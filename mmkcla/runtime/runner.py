@@ -16,7 +16,16 @@ from ..errors import UnusableCheckpoint, UserError
 from ..utils.text import note, one_line, plural
 from ..weights.addresses import read_address
 from ..weights.matching import compare, initial_line, require, state_dict_for
-from ..weights.method_record import Difference, classes_in, differences, require_same_method
+from ..weights.method_record import (
+    ADDED,
+    DROPPED,
+    REPLACED,
+    Difference,
+    classes_in,
+    differences,
+    methods_text,
+    require_same_method,
+)
 from ..weights.safe_loading import load_safely
 from ..weights.training_state import check_training_state
 from .checks.batches import accumulation
@@ -66,10 +75,11 @@ class CheckedRunner(Runner):
         self.loaded = {name: meta[name] for name in ('epoch', 'iter') if name in meta}
         report = compare(model, state_dict)
         self.logger.info(f'checkpoint {filename}: {report.summary()}')
+        require(report, 'some', filename)
+        self._check_methods(filename, differences(model, checkpoint))
         require(report, 'all' if strict else self.required, filename, self.hint)
         if not self._resuming and (line := initial_line(report, filename)):
             note(line)
-        self._check_methods(filename, differences(model, checkpoint))
         if self.labels is not None:
             classes, where = self.labels
             check_checkpoint_classes(classes_in(checkpoint), classes, filename, where)
@@ -119,14 +129,18 @@ class CheckedRunner(Runner):
         return checkpoint
 
     def _check_methods(self, filename: str, found: list[Difference]) -> None:
-        """Refuse a checkpoint of another method; one with other options only where it must match completely."""
-        fits = [one for one in found if self.required == 'all' or one.kind == 'method']
+        """Refuse a checkpoint of another method. Where it need not match completely, report other options and a layer
+        attention that only one side has."""
+        fits = [one for one in found if self.required == 'all' or one.kind == REPLACED]
         if self.partial_allowed:
             fits = []
         require_same_method(fits, filename, self.hint)
-        for _, option, saved, here in [one for one in found if one not in fits][:1]:
-            self.logger.warning(f'checkpoint {filename} was made with {option} {saved!r}, the config has {here!r}; the '
-                                'weights are loaded as they are')
+        for _, kind, saved, here in [one for one in found if one not in fits][:1]:
+            if kind == DROPPED:
+                note(f'checkpoint {filename} {methods_text(saved, here)}; the weights of {saved} are not used')
+            elif kind != ADDED:  # what keeps its initial values is reported by name
+                self.logger.warning(f'checkpoint {filename} was made with {kind} {saved!r}, the config has {here!r}; '
+                                    'the weights are loaded as they are')
 
     def build_dataloader(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Like mmengine's, but let the worker processes end with this one, and leave signals to it."""

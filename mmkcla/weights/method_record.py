@@ -7,6 +7,7 @@ names. Weights of two methods can have the same names and shapes, for example ``
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,13 +20,16 @@ from .matching import in_neck_list, neck_index
 from .reading import state_dict_of
 
 KEY = 'mmkcla'
+REPLACED, ADDED, DROPPED = 'method', 'added', 'dropped'  # kinds of differences: weights of an attention cannot be used
+_ATTENTION = re.compile(r'(^|\.)layer_attentions\.')  # names of weights in the backbones of this package
+_PART = re.compile(r'(?:^|\.)(backbone|neck)\.')
 
 
 class Difference(NamedTuple):
     """A module whose record in the checkpoint is not that of the model."""
 
     path: str
-    kind: str  # 'method', or the name of an option
+    kind: str  # REPLACED, ADDED (only the model has it), DROPPED (only the checkpoint has it), or the name of an option
     saved: Any
     here: Any
 
@@ -73,35 +77,68 @@ def classes_in(checkpoint: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def differences(model: nn.Module, checkpoint: Mapping[str, Any], prefix: str = '') -> list[Difference]:
-    """Compare the record in a checkpoint with a model.
+    """Compare the methods of a checkpoint with those of a model, for the backbone and the neck each.
 
-    Modules and options that only one side has are not compared: names and shapes of the weights decide there.
+    Without a record, a checkpoint without weights of layer attention is that of a plain network; for others, names and
+    shapes of the weights decide. So do they for modules that only one side has, if both sides have the same methods.
 
     Args:
         model: the model, or a part of it.
         checkpoint: as :func:`~mmkcla.weights.reading.read_checkpoint` returns it.
         prefix: path of ``model`` in the checkpoint, for a part of the saved model.
     """
-    methods = record_in(checkpoint).get('methods')
-    if not isinstance(methods, Mapping):
-        return []
+    weights = state_dict_of(checkpoint)
     here = methods_of(model)
-    index = neck_index(model, state_dict_of(checkpoint))
     prefix = f'{prefix.rstrip(".")}.' if prefix else ''
-    found = []
-    for name, saved in methods.items():
-        path = name if index is None else in_neck_list(name, index)
-        if not path.startswith(prefix) or not isinstance(saved, Mapping):
+    saved = record_in(checkpoint).get('methods')
+    if not isinstance(saved, Mapping):
+        if _has_attention(weights, here, prefix):
+            return []
+        saved = {}
+    index = neck_index(model, weights)
+    saved = {(name if index is None else in_neck_list(name, index)): record for name, record in saved.items()
+             if isinstance(record, Mapping)}
+    saved = {path: record for path, record in saved.items() if path.startswith(prefix)}
+    found: list[Difference] = []
+    for path, record in saved.items():
+        if (ours := here.get(path.removeprefix(prefix))) is not None:
+            found += _compared(path, record, ours)
+    if any(one.kind == REPLACED for one in found):
+        return sorted(found, key=lambda one: one.kind != REPLACED)
+    names = list(model.state_dict())
+    trained = {prefix + path: record for path, record in here.items() if _has_weights(path, names)}
+    return _other_methods(saved, trained) + found
+
+
+def _has_attention(weights: Iterable[str], here: Iterable[str], prefix: str) -> bool:
+    """Whether there are weights of a layer attention, be it that of the model or another one."""
+    inside = tuple(f'{prefix}{path}.' for path in here if path)
+    return '' in here or any(name.startswith(inside) or _ATTENTION.search(name) for name in weights)
+
+
+def _other_methods(saved: Mapping[str, Mapping[str, Any]], here: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+    """The modules of the methods that only one side has, in the first part of the model where there are any."""
+    for part in dict.fromkeys(map(_part, [*saved, *here])):
+        theirs, ours = ({path: str(record.get('type')) for path, record in side.items() if _part(path) == part}
+                        for side in (saved, here))
+        lost, new = set(theirs.values()) - set(ours.values()), set(ours.values()) - set(theirs.values())
+        if not lost and not new:
             continue
-        ours = here.get(path.removeprefix(prefix))
-        if ours is not None:
-            found += _compared(path, saved, ours)
-    return found
+        kind = REPLACED if lost and new else ADDED if new else DROPPED
+        named = ('/'.join(sorted(lost if kind == REPLACED else set(theirs.values()))),
+                 '/'.join(sorted(new if kind == REPLACED else set(ours.values()))))
+        side, wanted = (ours, new) if new else (theirs, lost)
+        return [Difference(path, kind, *named) for path, method in side.items() if method in wanted]
+    return []
+
+
+def _part(path: str) -> str:
+    return match[1] if (match := _PART.search(path)) else ''
 
 
 def _compared(path: str, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterable[Difference]:
     if saved.get('type') != ours['type']:
-        return [Difference(path, 'method', saved.get('type'), ours['type'])]
+        return [Difference(path, REPLACED, saved.get('type'), ours['type'])]
     options, own = saved.get('options') or {}, ours['options']
     return [Difference(path, name, value, own[name]) for name, value in options.items()
             if name in own and value != own[name]]
@@ -111,15 +148,22 @@ def require_same_method(found: Sequence[Difference], filename: str | os.PathLike
     """Refuse a checkpoint that another method made, or the same one with other options.
 
     Raises:
-        UserError: for the first difference, with both sides.
+        UserError: for the first difference, with both sides; ``hint`` is appended where only options differ.
     """
     if not found:
         return
     path, kind, saved, here = found[0]
     others = len({one.path for one in found} - {path})
     where = path + (f' and {others} more' if others else '')
-    if kind == 'method':
-        raise UserError(f'checkpoint {filename} was made by the method {saved}, the config has {here} in {where}: the '
-                        f'weights have the same names, but the result would be wrong; use the config of {saved}{hint}')
+    if kind in (REPLACED, ADDED, DROPPED):
+        raise UserError(f'checkpoint {filename} {methods_text(saved, here)} ({where}); use the '
+                        + (f'config of {saved}' if saved else f'config without {here}') + ' or a checkpoint '
+                        + (f'of {here}' if here else 'without layer attention'))
     raise UserError(f'checkpoint {filename} was made with {kind}={saved!r}, the config has {kind}={here!r} in {where}: '
                     f'the weights have the same names, but the result would be wrong; set {kind}={saved!r}{hint}')
+
+
+def methods_text(saved: str, here: str) -> str:
+    """What made a checkpoint and what the config has, for messages; an empty text is no layer attention."""
+    return (f'was made {f"with {saved}" if saved else "without layer attention"}, the config has '
+            f'{here or "no layer attention"}')

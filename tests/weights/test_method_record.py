@@ -65,7 +65,8 @@ def test_every_other_method_is_refused(name, other):
     found = differences(both[1], saved(both[0]))
     assert {one.kind for one in found} == {'method'} and found[0].saved == name and found[0].here == other
     assert message(both[1], saved(both[0])).startswith(
-        f'checkpoint a.pth was made by the method {name}, the config has {other} in part.0 and 1 more: ')
+        f'checkpoint a.pth was made with {name}, the config has {other} (part.0 and 1 more); use the config of {name} ')
+    assert '--allow-partial' not in message(both[1], saved(both[0]))
 
 
 def test_weights_of_these_methods_cannot_be_told_apart_by_names_and_shapes():
@@ -125,6 +126,39 @@ def test_checkpoints_without_a_record_are_compared_by_names_alone(tmp_path):
         assert differences(stage('SoftmaxLayerAttention', head_channels=16), checkpoint) == []
 
 
+def kinds(model, checkpoint, prefix=''):
+    return {one[1:] for one in differences(model, checkpoint, prefix)}
+
+
+def test_a_plain_network_and_one_with_layer_attention():
+    def net(attention=None):
+        return nn.ModuleDict(dict(backbone=CifarLayerAttentionResNet(20, layer_attention=attention)))
+    plain, kcla, mrla = net(), net(dict(type='KCLA')), net(dict(type='MRLALight'))
+    for checkpoint in (saved(plain), plain.state_dict()):  # with and without a record
+        assert kinds(kcla, checkpoint) == {('added', '', 'KCLA')}
+        assert kinds(kcla.backbone, checkpoint, 'backbone') == {('added', '', 'KCLA')}
+        assert differences(plain, checkpoint) == []
+    assert message(kcla, saved(plain)) == (
+        'checkpoint a.pth was made without layer attention, the config has KCLA (backbone.layer_attentions.0.0 and 5 '
+        'more); use the config without KCLA or a checkpoint of KCLA')
+    assert kinds(plain, saved(mrla)) == {('dropped', 'MRLALight', '')}
+    assert message(plain, saved(mrla)).endswith('use the config of MRLALight or a checkpoint without layer attention')
+    assert kinds(kcla, saved(mrla)) == {('method', 'MRLALight', 'KCLA')}
+    assert differences(kcla, mrla.state_dict()) == [] == differences(plain, mrla.state_dict())  # names decide
+
+
+def test_methods_in_other_places_are_compared_for_backbone_and_neck_each():
+    def net(backbone, neck):
+        return nn.ModuleDict(dict(backbone=nn.ModuleDict(backbone), neck=nn.ModuleDict(neck)))
+    kcla, second = (dict(a=KCLA(16, head_channels=16)) for _ in range(2))
+    for old, new, found in (
+            (net(kcla, {}), net(kcla, second), {('added', '', 'KCLA')}),
+            (net(kcla, {}), net(dict(b=MRLABase(16)), {}), {('method', 'KCLA', 'MRLABase')}),
+            (net(kcla, {}), net(dict(kcla, b=MRLABase(16)), {}), {('added', 'KCLA', 'KCLA/MRLABase')}),
+            (net(kcla, {}), net(dict(b=KCLA(16, head_channels=16)), {}), set())):
+        assert kinds(new, saved(old)) == found
+
+
 def test_an_attention_whose_weights_are_not_in_the_file_is_not_recorded():
     model = stage('KCLA', head_channels=16)
     assert make_record(model, ['trunk.weight'])['methods'] == {}
@@ -143,8 +177,8 @@ def test_a_backbone_started_from_another_method_is_refused(tmp_path):
     fits = net(dict(type='MRLABase', head_channels=16), **init)
     fits.init_weights()
     assert all(torch.equal(value, old.state_dict()[name]) for name, value in fits.state_dict().items())
-    with pytest.raises(UserError, match='was made by the method MRLABase, the config has SoftmaxLayerAttention in '
-                                        'backbone.layer_attentions.0.0 and 5 more'):
+    with pytest.raises(UserError, match=r'was made with MRLABase, the config has SoftmaxLayerAttention '
+                                        r'\(backbone.layer_attentions.0.0 and 5 more\)'):
         net(dict(type='SoftmaxLayerAttention', head_channels=16), **init).init_weights()
     net(dict(type='MRLABase', head_channels=8), **init).init_weights()  # other options: a start for fine-tuning
     net(None, **init)

@@ -19,7 +19,7 @@ from ...layers.common import checkpointed
 from ...utils.text import unknown_keyword
 from ...weights.addresses import fetch_checkpoint
 from ...weights.matching import load_matching
-from ...weights.method_record import Difference, differences, require_same_method
+from ...weights.method_record import ADDED, DROPPED, REPLACED, Difference, differences, require_same_method
 from ...weights.reading import weights_below
 from ..head_widths import log_head_widths
 from ..norms import build_norm, check_norm_cfg
@@ -320,8 +320,8 @@ class LayerAttentionMixin(HostResNet):
         self._warn_of_frozen_start(bool(attention))
 
     def _check_methods(self, checkpoint: str, found: list[Difference]) -> None:
-        require_same_method([one for one in found if one.kind == 'method'], checkpoint)
-        for _, option, saved, here in found[:1]:
+        require_same_method([one for one in found if one.kind == REPLACED], checkpoint)
+        for _, option, saved, here in [one for one in found if one.kind not in (ADDED, DROPPED)][:1]:
             print_log(f'{checkpoint} was made with {option}={saved!r}; the config has {option}={here!r}, so the layer '
                       'attentions do not start where they ended', logger='current', level=30)
 

@@ -43,9 +43,10 @@ class Predictor:
         state_dict = state_dict_for(self.model, content)
         report = compare(self.model, state_dict)
         self.loaded = report.summary()
-        require(report, 'some' if allow_partial else 'all', checkpoint, PARTIAL_HINT)
+        require(report, 'some', checkpoint)
         if not allow_partial:
             require_same_method(differences(self.model, content), checkpoint, PARTIAL_HINT)
+            require(report, 'all', checkpoint, PARTIAL_HINT)
         self.model.load_state_dict({name: value for name, value in state_dict.items()
                                     if name not in set(report.mismatched)}, strict=False)
         self.model.to(device).eval()
