@@ -15,6 +15,9 @@ MOVED = ('data_root', 'crop_size')
 # entries read by mmengine's runner besides its arguments, and by the commands of this package
 _ALSO_READ = ('model_wrapper_cfg', 'sync_bn', 'find_unused_parameters', 'activation_checkpointing',
               'efficient_conv_bn_eval', 'compile', 'runner_type', 'tta_model', 'tta_pipeline', 'data_preprocessor')
+# read by a training with its validation, not by a test
+TRAINING_KEYS = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr',
+                 'val_dataloader', 'val_cfg', 'val_evaluator')
 _WITH_DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'val_evaluator', 'test_evaluator',
               'tta_pipeline')
 

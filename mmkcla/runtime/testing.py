@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from .config import section
+from .moved_variables import TRAINING_KEYS
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -46,8 +47,7 @@ def evaluate_only(config: 'Config') -> None:
     A checkpoint written with ``EMAHook`` already has the averaged weights as its main weights.
     """
     config.resume = False
-    for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr',
-                'val_dataloader', 'val_cfg', 'val_evaluator'):
+    for key in TRAINING_KEYS:
         config.pop(key, None)
     config.custom_hooks = [hook for hook in config.get('custom_hooks') or []
                            if not re.search('EMAHook|EarlyStoppingHook', str(hook.get('type')))]

@@ -13,7 +13,9 @@ __all__ = ['check_keys', 'check_numbers', 'check_settings']
 
 
 def check_settings(config: 'Config', training: bool = True) -> None:
-    """Check kinds, names and (for a training) numbers, before the host libraries are imported.
+    """Check kinds, names, numbers and (for a training) the splits, before the host libraries are imported.
+
+    Without ``training``, numbers that only a training reads are not judged.
 
     Raises:
         UserError: the first entry that is wrong.
@@ -22,4 +24,4 @@ def check_settings(config: 'Config', training: bool = True) -> None:
     check_names(config)
     if training:
         check_splits(config)
-        check_numbers(config)
+    check_numbers(config, training)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...utils.text import listed
-from ..moved_variables import keys_read
+from ..moved_variables import TRAINING_KEYS, keys_read
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -98,15 +98,21 @@ RULES = tuple(Rule(*rule) for rule in (
 ))
 
 
-def check_numbers(config: Config) -> None:
+def check_numbers(config: Config, training: bool = True) -> None:
     """Check the numbers in all parts of a config that a run reads. None is never judged: it stands for a default.
+
+    Args:
+        config: the config.
+        training: whether it is trained; else the parts that only a training reads are passed over.
 
     Raises:
         UserError: the first impossible number, with its place, and any number that is NaN.
     """
     rules = [(re.compile(rule.places), rule) for rule in RULES]
     for key in config:
-        if key not in keys_read() or key == 'data_preprocessor' and config.model.get(key) is not None:
+        if key not in keys_read() or key in (() if training else TRAINING_KEYS):
+            continue
+        if key == 'data_preprocessor' and config.model.get(key) is not None:
             continue
         for place, value in _leaves(config[key], key):
             rule = next((rule for pattern, rule in rules if pattern.fullmatch(place)), None)

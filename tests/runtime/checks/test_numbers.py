@@ -4,7 +4,7 @@ import math
 import pytest
 
 from mmkcla.errors import UserError
-from mmkcla.runtime.checks import check_numbers
+from mmkcla.runtime.checks import check_numbers, check_settings
 from mmkcla.runtime.config import load_config
 
 COINS = 'faster-rcnn_r18-kcla_fpn_coins'
@@ -56,3 +56,15 @@ def test_possible_numbers() -> None:
         'optim_wrapper.clip_grad.max_norm=inf', 'randomness.seed=None', 'optim_wrapper.optimizer.weight_decay=0'])
     check_numbers(config)
     assert math.isinf(config.optim_wrapper.clip_grad.max_norm)
+
+
+def test_a_test_judges_the_numbers_that_it_reads() -> None:
+    for option in ('test_dataloader.batch_size=0', 'model.roi_head.bbox_head.num_classes=0', 'randomness.seed=-1',
+                   'model.rpn_head.loss_cls.loss_weight=nan'):
+        with pytest.raises(UserError, match=f'^{option.split("=")[0]}=.* must be '):
+            check_settings(load_config(COINS, [option]), training=False)
+    for option in ('optim_wrapper.optimizer.lr=0', 'train_dataloader.batch_size=0', 'train_cfg.max_iters=0',
+                   'val_dataloader.num_workers=-1'):
+        check_settings(load_config(COINS, [option]), training=False)
+        with pytest.raises(UserError):
+            check_settings(load_config(COINS, [option]))

@@ -6,6 +6,7 @@ import pytest
 from mmengine.config import Config
 
 from mmkcla.errors import UserError
+from mmkcla.runtime.checks import check_settings
 from mmkcla.runtime.checks.ranges import check_ranges, defaults, range_of
 from mmkcla.runtime.config import load_config
 from mmkcla.runtime.hosts import import_hosts
@@ -64,7 +65,10 @@ def test_all_shipped_configs() -> None:
     paths = sorted((ROOT / 'configs').glob('[!_]*/*.py'))
     assert len(paths) > 200
     for path in paths:
-        check_ranges(Config.fromfile(path, import_custom_modules=False))
+        config = Config.fromfile(path, import_custom_modules=False)
+        check_ranges(config)
+        check_settings(config)
+        check_settings(config, training=False)
 
 
 def test_defaults_of_the_hosts_are_in_the_ranges() -> None:
