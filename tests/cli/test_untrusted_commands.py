@@ -52,7 +52,9 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).mkdir(parents=True)
     for number in range(3):
         Image.new('RGB', (28, 28)).save(tmp_path / 'photos' / 'images' / f'{number}.png')
-        Image.new('L', (28, 28), 255).save(tmp_path / 'photos' / 'masks' / f'{number}.png')
+        mask = Image.new('L', (28, 28))
+        mask.paste(255, (4, 4, 20, 20))
+        mask.save(tmp_path / 'photos' / 'masks' / f'{number}.png')
     Image.new('L', (28, 28)).save('image.png')
     torch.save({'state_dict': {'w': torch.ones(1)}}, 'good.pth')
     return tmp_path
