@@ -1,5 +1,6 @@
-"""Find the configs shipped with the package."""
+"""Find configs: files, those shipped with the package, and that of a work dir."""
 import difflib
+import re
 from pathlib import Path
 
 from .errors import UserError
@@ -15,7 +16,7 @@ def configs_root() -> Path | None:
 def find_config(name: str) -> Path:
     """Resolve a config: an existing path, else a path below :func:`configs_root`, else the name of a file in it.
 
-    The suffix ``.py`` may be omitted.
+    The suffix ``.py`` may be omitted. The work dir of a training stands for the config in it.
 
     Raises:
         UserError: the config does not exist (similar names are listed), or the name is ambiguous.
@@ -38,8 +39,33 @@ def find_config(name: str) -> Path:
             choices = ', '.join(str(candidate.relative_to(root)) for candidate in same_name)
             raise UserError(f'config {name!r} is ambiguous: {choices}')
     if given.is_dir():
-        raise UserError(f'config {name} is a folder; give a .py file')
+        return config_of_run(given)
     raise UserError(f'no config {name!r}{_near(spellings[-1], shipped, root)}')
+
+
+def is_run(path: Path) -> bool:
+    """Whether ``path`` is the work dir of a training: a folder with a config and with checkpoints or logs."""
+    return path.is_dir() and any(path.glob('*.py')) and any(
+        entry.name == 'last_checkpoint' or entry.suffix == '.pth' or re.fullmatch(r'\d{8}_\d{6}', entry.name)
+        for entry in path.iterdir())
+
+
+def config_of_run(folder: Path) -> Path:
+    """Return the config that a training has written to its work dir.
+
+    Raises:
+        UserError: the folder is no work dir (work dirs in it are listed), or has several configs.
+    """
+    if not is_run(folder):
+        inside = sorted(path.name for path in folder.iterdir() if is_run(path))
+        hint = f"give one of its work dirs: {', '.join(inside[:8])}{', …' if len(inside) > 8 else ''}" if inside else \
+            'give a .py file, or the work dir of a training'
+        raise UserError(f'config {folder} is a folder; {hint}')
+    configs = sorted(folder.glob('*.py'))
+    if len(configs) > 1:
+        raise UserError(f'the work dir {folder} has {len(configs)} configs: '
+                        f'{", ".join(path.name for path in configs)}; give one of these files')
+    return configs[0]
 
 
 def config_file(name: str) -> str:

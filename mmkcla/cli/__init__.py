@@ -17,11 +17,27 @@ COMMANDS = ('train', 'test', 'infer', 'seeds', 'sweep', 'convert', 'plan', 'anal
             'demo', 'doctor')
 
 
+class _Command(argparse.ArgumentParser):
+    """A parser that takes options between the values of an argument: ``infer CONFIG FILE --out-dir out a.jpg``."""
+
+    _intermixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Like argparse's, but intermixed, except for commands with sub-commands, where argparse refuses it."""
+        if self._intermixed or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of ``mmkcla`` with all sub-commands."""
     parser = argparse.ArgumentParser(prog='mmkcla', description='Layer attention for OpenMMLab.')
     parser.add_argument('--version', action='version', version=f'mmkcla {__version__}')
-    commands = parser.add_subparsers(dest='command', required=True, metavar='command')
+    commands = parser.add_subparsers(dest='command', required=True, metavar='command', parser_class=_Command)
     for name in COMMANDS:
         module = _load(name)
         command = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__,

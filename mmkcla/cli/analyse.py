@@ -19,6 +19,7 @@ from ..errors import UserError
 from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
 from ..runtime.hosts import prepare_hosts
+from ..runtime.run_folder import checkpoint_of_run, folder_of_run
 from ..runtime.testing import check_checkpoint
 from ..utils.text import note
 
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_configs(kind)
         kind.add_argument('--images', nargs='+', required=True, help='images or folders of images')
         kind.add_argument('--checkpoint', nargs='+', metavar='FILE',
-                          help=f'one checkpoint per config; {RANDOM} for random weights (default: all random)')
+                          help=f'one checkpoint per config; {RANDOM} for random weights (default: random, or the '
+                               'checkpoint of a work dir that is given as a config)')
         kind.add_argument('--seed', type=int, default=0, help='seed of the random weights (default: %(default)s)')
         kind.add_argument('--size', type=int, nargs='+', metavar='N',
                           help='resize images to N×N or H×W pixels (default: the test pipeline of the config)')
@@ -135,7 +137,7 @@ def prepare(args: argparse.Namespace) -> tuple[list[Path], list['Subject']]:
     if args.max_images < 1:
         raise UserError(f'--max-images must be at least 1, got {args.max_images}')
     size = None if args.size is None else pair(args.size, '--size')
-    checkpoints = args.checkpoint or [RANDOM] * len(args.configs)
+    checkpoints = args.checkpoint or [weights_of(config, args.cfg_options) for config in args.configs]
     if len(checkpoints) != len(args.configs):
         raise UserError(f'--checkpoint has {len(checkpoints)} values for {len(args.configs)} configs; give one per '
                         f'config ({RANDOM} for random weights)')
@@ -149,6 +151,12 @@ def prepare(args: argparse.Namespace) -> tuple[list[Path], list['Subject']]:
     from ..analysis.subject import build_subjects
     subjects = build_subjects(args.configs, args.cfg_options, checkpoints, args.seed, size, pick_device(args.device))
     return images[:args.max_images], subjects
+
+
+def weights_of(config: str, options: list[str]) -> str:
+    """Return the checkpoint of ``config`` if it is a work dir, else :data:`RANDOM`."""
+    folder = folder_of_run(config)
+    return checkpoint_of_run(folder, load_config(config, options)) if folder else RANDOM
 
 
 def run_cost(args: argparse.Namespace) -> tuple[list[str], list[Path]]:

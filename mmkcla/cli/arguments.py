@@ -7,13 +7,18 @@ from ..runtime.launch import LAUNCHERS
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``config`` and ``--cfg-options``."""
-    parser.add_argument('config', help='config file: a path, or the name of a config shipped with the package')
+    parser.add_argument('config', help='config file: a path, or the name of a config shipped with the '
+                                       'package; or the work dir of a training, which stands for its config')
     parser.add_argument('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE',
                         help='override entries of the config, e.g. model.backbone.depth=18; a Python literal is that '
                              'value, other text is kept as written; lists: a=[1,2] or a=1,2; entries of lists: '
                              'a.0.b=1, a.-1.b=1; dicts: "a=dict(type=\'X\', n=1)", merged into the existing dict '
                              '(_delete_=True replaces it); names with dots: "a.\'b.c\'=1"; data_root=DIR changes every '
                              'path below the old data_root (see docs/settings.md)')
+
+
+CHECKPOINT_HELP = ('checkpoint (.pth or .safetensors): a path or an http(s) URL; may be omitted after a work dir, '
+                   'whose best checkpoint is used, or the last one if it has no best')
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

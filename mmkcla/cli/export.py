@@ -19,8 +19,9 @@ from ..errors import UserError
 from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
 from ..runtime.hosts import prepare_hosts
+from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint
 from ..runtime.testing import check_checkpoint
-from .arguments import add_config_arguments
+from .arguments import CHECKPOINT_HELP, add_config_arguments
 
 SUMMARY = 'export a model as ONNX or torch.export file'
 FORMATS = ('onnx', 'torch-export')
@@ -29,7 +30,7 @@ FORMATS = ('onnx', 'torch-export')
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mmkcla export``."""
     add_config_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint (.pth or .safetensors): a path or an http(s) URL')
+    parser.add_argument('checkpoint', nargs='?', help=CHECKPOINT_HELP)
     parser.add_argument('--format', choices=FORMATS, default='onnx', help='format of the file (default: %(default)s)')
     parser.add_argument('--out', metavar='FILE', help='file to write (default: exported/<config>.onnx or .pt2)')
     parser.add_argument('--part', choices=('model', 'features'), default='model',
@@ -45,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export; see :func:`add_arguments`."""
-    check_checkpoint(args.checkpoint)
+    check_checkpoint(required_checkpoint(args.config, args.checkpoint))
     config = load_config(args.config, args.cfg_options)
     if config.get('model') is None:
         raise UserError(f"config {config.filename} has no 'model'")
+    if args.checkpoint is None:
+        args.checkpoint = checkpoint_of_run(folder_of_run(args.config), config)
     host = prepare_hosts(config)
     from ..runtime.export import EXTENSIONS, export_model
     from ..runtime.inference import PREDICTORS

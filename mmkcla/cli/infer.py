@@ -30,9 +30,10 @@ from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
 from ..runtime.hosts import prepare_hosts
+from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint, split_checkpoint
 from ..runtime.testing import check_checkpoint
 from ..utils.text import note
-from .arguments import add_config_arguments
+from .arguments import CHECKPOINT_HELP, add_config_arguments
 
 if TYPE_CHECKING:
 
@@ -46,7 +47,7 @@ SMALLEST_WINDOW = 16
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mmkcla infer``."""
     add_config_arguments(parser)
-    parser.add_argument('checkpoint', help='checkpoint (.pth or .safetensors): a path or an http(s) URL')
+    parser.add_argument('checkpoint', nargs='?', help=CHECKPOINT_HELP)
     parser.add_argument('inputs', nargs='+', help='images or folders of images')
     parser.add_argument('--out-dir', default='predictions', help='output folder (default: %(default)s)')
     parser.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
@@ -71,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if args.batch_size < 1:
         raise UserError(f'--batch-size must be at least 1, got {args.batch_size}')
     check_segmentation_arguments(args)
-    check_checkpoint(args.checkpoint)
+    args.checkpoint, args.inputs = split_checkpoint(args.config, args.checkpoint, args.inputs)
+    check_checkpoint(required_checkpoint(args.config, args.checkpoint))
     from ..runtime.inputs import find_images
     images = find_images(args.inputs)
     out_dir = Path(args.out_dir)
@@ -83,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.config, args.cfg_options)
     if config.get('model') is None:
         raise UserError(f"config {config.filename} has no 'model'")
+    if args.checkpoint is None:
+        args.checkpoint = checkpoint_of_run(folder_of_run(args.config), config)
     host = prepare_hosts(config)
     check_keys(config)
     for line in unread_options('infer', args.cfg_options):

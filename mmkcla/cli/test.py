@@ -17,6 +17,7 @@ from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger
 from ..runtime.launch import set_launcher
 from ..runtime.per_image import keep_per_image, record_detections
+from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint
 from ..runtime.testing import (
     PARTIAL_HINT,
     check_checkpoint,
@@ -26,7 +27,7 @@ from ..runtime.testing import (
     report_into,
 )
 from ..utils.text import note
-from .arguments import add_config_arguments, add_run_arguments
+from .arguments import CHECKPOINT_HELP, add_config_arguments, add_run_arguments
 
 if TYPE_CHECKING:
     pass
@@ -38,7 +39,7 @@ _DUMP = {'mmdet': 'mmdet.DumpDetResults'}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mmkcla test``."""
     add_config_arguments(parser)
-    parser.add_argument('checkpoint', nargs='+', help='checkpoint (.pth or .safetensors): a path or an http(s) URL')
+    parser.add_argument('checkpoint', nargs='*', help=CHECKPOINT_HELP)
     add_run_arguments(parser)
     parser.add_argument('--out', metavar='FILE.pkl', help='write the predictions to this file')
     parser.add_argument('--show-dir', help='write pictures of predictions next to the ground truth to this folder')
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate the checkpoint; see :func:`add_arguments`."""
-    checkpoint = one_checkpoint(args.checkpoint)
+    checkpoint = required_checkpoint(args.config, one_checkpoint(args.checkpoint))
     check_checkpoint(checkpoint)
     if args.out and not args.out.endswith(('.pkl', '.pickle')):
         raise UserError(f'--out must end with .pkl or .pickle, got {args.out}')
@@ -62,11 +63,14 @@ def run(args: argparse.Namespace) -> int:
         if folder:
             check_writable(folder, option)
     config = load_config(args.config, args.cfg_options)
+    run_folder = folder_of_run(args.config)
+    if checkpoint is None:
+        checkpoint = checkpoint_of_run(run_folder, config)
     require_parts(config, ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'), 'tested')
     check_settings(config, training=False)
     for line in unread_options('test', args.cfg_options):
         note(line)
-    work_dir = set_work_dir(config, args.work_dir)
+    work_dir = set_work_dir(config, args.work_dir or run_folder)
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)
     check_keys(config)

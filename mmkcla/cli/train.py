@@ -1,7 +1,8 @@
 """Train the model of a config: detection, segmentation or classification.
 
 Logs, checkpoints, curves.csv and curves.png are written to the work dir. To continue an interrupted training, run the
-same command with --resume; it starts from the last intact checkpoint.
+same command with --resume; it starts from the last intact checkpoint. "mmkcla train WORK_DIR" does the same with the
+config in the work dir.
 """
 import argparse
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..runtime.dataloaders import tidy_dataloaders
 from ..runtime.hosts import prepare_hosts, quiet_logger, quiet_threads
 from ..runtime.launch import set_launcher
 from ..runtime.resume import set_resume
+from ..runtime.run_folder import folder_of_run
 from ..runtime.training import add_outputs, check_preprocessor, set_learning_rate, use_amp
 from ..utils.text import note
 from .arguments import add_config_arguments, add_run_arguments
@@ -48,6 +50,9 @@ def _natural(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Train the model; see :func:`add_arguments`."""
+    run_folder = folder_of_run(args.config)
+    if run_folder and not args.work_dir:  # goes on in place
+        args.work_dir, args.resume = str(run_folder), args.resume or 'auto'
     if args.work_dir:
         check_writable(args.work_dir, '--work-dir')
     if args.resume not in (None, 'auto') and '://' not in args.resume and not Path(args.resume).is_file():

@@ -42,13 +42,15 @@ def resumable(work_dir: Path) -> list[Path]:
     return [path for path in dict.fromkeys(candidates) if path.exists()]
 
 
-def first_usable(work_dir: Path, use: Callable[[Path], _Result]) -> tuple[Path, _Result] | None:
+def first_usable(work_dir: Path, use: Callable[[Path], _Result],
+                 option: str = '--resume: ') -> tuple[Path, _Result] | None:
     """Call ``use`` with each checkpoint of a work dir, until one can be used.
 
     Args:
         work_dir: folder of the training.
         use: reads the checkpoint, once. Where it raises ``UnusableCheckpoint``, this is reported and the next one is
             tried; other errors are passed on.
+        option: start of the messages.
 
     Returns:
         The checkpoint and the result of ``use``; None if there are no checkpoints.
@@ -62,10 +64,10 @@ def first_usable(work_dir: Path, use: Callable[[Path], _Result]) -> tuple[Path, 
             return path, use(path)
         except UnusableCheckpoint as error:
             skipped.append(path.name)
-            note(f'--resume: {error}; skipped')
+            note(f'{option}{error}; skipped')
     if skipped:
-        raise UserError(f'--resume: no checkpoint in {work_dir} can be used ({listed(skipped)}); restore one, or '
-                        'choose another --work-dir to start from the beginning')
+        ending = ', or choose another --work-dir to start from the beginning' if option else ''
+        raise UserError(f'{option}no checkpoint in {work_dir} can be used ({listed(skipped)}); restore one{ending}')
     return None
 
 

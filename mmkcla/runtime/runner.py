@@ -41,7 +41,7 @@ from .exact.samples import prepare_loader
 from .exact.state import KEY, check_entry
 from .hooks.exact_resume import ExactResumeHook
 from .hooks.stop import StopHook
-from .resume import first_usable, read_intact
+from .resume import first_usable, read_intact, resumable
 from .watch import watch_ranks
 from .wrappers import inner_model
 
@@ -198,6 +198,11 @@ class CheckedRunner(Runner):
         if isinstance(visualizer, dict):
             visualizer = {key: value for key, value in visualizer.items() if key != 'name'}
         return super().build_visualizer(visualizer)
+
+    def dump_config(self) -> None:
+        """Like mmengine's, but a test leaves the config of a training in its work dir as it is."""
+        if self._train_dataloader is not None or not resumable(Path(self.work_dir)):
+            super().dump_config()
 
     def resume(self, filename: str, *args: Any, **kwargs: Any) -> None:
         """Resume training from ``filename``; the checkpoint must match the model completely."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 PARTIAL_HINT = '; use --allow-partial to load it anyway'
 
 
-def one_checkpoint(checkpoints: list[str]) -> str:
-    """Return the only checkpoint; a shell pattern may have matched several.
+def one_checkpoint(checkpoints: list[str]) -> str | None:
+    """Return the only checkpoint, None if there is none; a shell pattern may have matched several.
 
     Raises:
         UserError: there are several.
@@ -22,16 +22,16 @@ def one_checkpoint(checkpoints: list[str]) -> str:
     if len(checkpoints) > 1:
         count = {2: 'two', 3: 'three'}.get(len(checkpoints), str(len(checkpoints)))
         raise UserError(f'{count} checkpoints given: {", ".join(checkpoints)}; give exactly one')
-    return checkpoints[0]
+    return checkpoints[0] if checkpoints else None
 
 
-def check_checkpoint(name: str) -> None:
-    """Check that a checkpoint exists, before heavy packages are imported.
+def check_checkpoint(name: str | None) -> None:
+    """Check that a checkpoint exists, before heavy packages are imported; None is one that a work dir has.
 
     Raises:
         UserError: the file does not exist, or is a folder.
     """
-    if '://' in name or Path(name).is_file():
+    if name is None or '://' in name or Path(name).is_file():
         return
     if Path(name).is_dir():
         inside = sorted(path.name for path in Path(name).glob('*.pth'))

@@ -17,9 +17,9 @@ from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
 from mmkcla.runtime import processes
 from mmkcla.runtime.config import load_config
+from mmkcla.runtime.run_folder import choose_checkpoint
 from mmkcla.runtime.seeds import records
 from mmkcla.runtime.seeds import report as reports
-from mmkcla.runtime.seeds.run import choose_checkpoint
 
 ROOT = Path(__file__).parents[2]
 

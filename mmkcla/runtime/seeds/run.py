@@ -11,7 +11,7 @@ from ...utils.text import listed, note, one_line, plural
 from ..checks import check_settings
 from ..config import check_writable, load_config, require_parts
 from ..processes import run_checked, stoppable
-from ..resume import first_usable, read_intact
+from ..run_folder import choose_checkpoint, save_best_metric
 from .optimism import optimism
 from .records import SeedFolder, SeedResult, fingerprint, other_seeds, test_parts, tested_on, training_parts
 from .report import write_results
@@ -106,7 +106,7 @@ def run_all(options: SeedOptions) -> SeedRun:
     if (sampler := config.train_dataloader.get('sampler') or {}).get('seed') is not None:
         note(f'train_dataloader.sampler.seed is {sampler["seed"]} in the config: the order of images is the same for '
              'all seeds')
-    kind = 'best' if options.checkpoint == 'best' and _save_best(config) else 'last'
+    kind = 'best' if options.checkpoint == 'best' and save_best_metric(config) else 'last'
     warning = optimism(config) if kind == 'best' else ''
     if options.dry_run:
         for folder in folders:
@@ -162,7 +162,7 @@ def run_seed(options: SeedOptions, config: 'Config', folder: 'SeedFolder', train
         folder.update(trained=False, training=training)
         run_checked(train_command(options, folder), 'training')
         folder.update(trained=True)
-    checkpoint = choose_checkpoint(folder.path, _save_best(config), options.checkpoint)
+    checkpoint = choose_checkpoint(folder.path, save_best_metric(config), options.checkpoint)
     if checkpoint is None:
         raise UserError(f'the training wrote no checkpoint to {folder.path}')
     if folder.record:
@@ -212,45 +212,11 @@ def plan(options: SeedOptions, config: 'Config', folder: 'SeedFolder', test: str
     lines = [f'# seed {folder.seed}']
     checkpoint = None
     if options.test_only or folder.trained:
-        checkpoint = choose_checkpoint(folder.path, _save_best(config), options.checkpoint)
+        checkpoint = choose_checkpoint(folder.path, save_best_metric(config), options.checkpoint)
     else:
         lines.append(shlex.join(train_command(options, folder)))
-    pattern = 'best_*.pth' if _save_best(config) and options.checkpoint == 'best' else '(last checkpoint)'
+    pattern = 'best_*.pth' if save_best_metric(config) and options.checkpoint == 'best' else '(last checkpoint)'
     return [*lines, shlex.join(test_command(options, folder, str(checkpoint or folder.path / pattern)))]
-
-
-def choose_checkpoint(folder: Path, save_best: str | None, which: str) -> Path | None:
-    """Select the checkpoint to test.
-
-    Args:
-        folder: folder of the seed.
-        save_best: metric of the best checkpoint; None if the training did not keep one.
-        which: ``'best'`` or ``'last'``.
-
-    Returns:
-        The best checkpoint recorded in the last one (a crash may leave other files with similar names); if there is
-        none, the last one; None if there are no checkpoints.
-    """
-    last, content = first_usable(folder, read_intact) or (None, {})
-    if which == 'last' or not save_best:
-        return last
-    named: list[Path] = []
-    if last is not None:
-        known = (content.get('message_hub') or {}).get('runtime_info') or {}
-        recorded = known.get(f'best_ckpt_{save_best}') or known.get('best_ckpt')
-        named = [folder / Path(recorded).name, Path(recorded)] if recorded else []
-    metric = '*' if save_best == 'auto' else save_best.replace('/', '_')
-    by_name = sorted(folder.glob(f'best_{metric}_*.pth'), key=lambda path: path.stat().st_mtime, reverse=True)
-    best = next((path for path in [*named, *by_name] if path.is_file()), None)
-    if best is None and last is not None:
-        note(f'no best checkpoint in {folder} (was there a validation?); testing the last one, {last.name}')
-    return best or last
-
-
-def _save_best(config: 'Config') -> str | None:
-    """Return the ``save_best`` metric of the config, the first one if there are several."""
-    wanted = ((config.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
-    return (wanted[0] if wanted else None) if isinstance(wanted, (list, tuple)) else wanted
 
 
 def _devices() -> int:
