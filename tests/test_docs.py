@@ -8,7 +8,7 @@ import pytest
 from mmkcla.cli import build_parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / 'README.md', ROOT / 'CHANGELOG.md', *sorted(ROOT.glob('docs/*.md')),
+PAGES = [ROOT / 'README.md', ROOT / 'CHANGELOG.md', *sorted(ROOT.glob('docs/**/*.md')),
          *sorted(ROOT.glob('configs/*/README.md')), *sorted(ROOT.glob('examples/**/*.md'))]
 _BLOCK = re.compile(r'^```(\w*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r'\]\(([^)\s]+)\)')

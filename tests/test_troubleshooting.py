@@ -1,4 +1,4 @@
-"""Every message in docs/troubleshooting.md is one that the source, or a library it names, really prints."""
+"""Every message in docs/troubleshooting/ is one that the source, or a library it names, really prints."""
 import ast
 import re
 from functools import lru_cache
@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / 'docs' / 'troubleshooting.md'
+INDEX = ROOT / 'docs' / 'troubleshooting.md'
+PAGES = sorted((ROOT / 'docs' / 'troubleshooting').glob('*.md'))
 NOT_OURS = 'Installation and imports'  # messages of other packages, quoted under their exact text
 PLACEHOLDER = re.compile(r'<[^<>]*>|…')
 
 
 def rows() -> list[tuple[str, str]]:
-    """The (section, message) of each row."""
+    """The (section, message) of each row of all pages."""
     found, section = [], ''
-    for line in PAGE.read_text(encoding='utf-8').splitlines():
+    for line in (line for page in PAGES for line in page.read_text(encoding='utf-8').splitlines()):
         if line.startswith('## '):
             section = line[3:]
         elif match := re.match(r'\|\s*(`+)(.+?)\1\s*\|', line):
@@ -49,6 +50,19 @@ def test_message_is_in_the_source(section, message):
     fixed = longest_fixed_part(message)
     assert len(fixed) >= 10, f'too little fixed text to find: {message}'
     assert fixed in source_text()
+
+
+def test_the_index_links_every_section():
+    assert len(PAGES) > 5
+    links = re.findall(r'\(troubleshooting/([\w.-]+)#[\w-]+\)', INDEX.read_text(encoding='utf-8'))
+    headings = [page.name for page in PAGES
+                for _ in re.findall('^## ', page.read_text(encoding='utf-8'), re.MULTILINE)]
+    assert sorted(links) == sorted(headings)  # tests/test_docs.py checks the anchors
+
+
+@pytest.mark.parametrize('page', PAGES, ids=[page.stem for page in PAGES])
+def test_pages_are_short(page):
+    assert len(page.read_text(encoding='utf-8').splitlines()) < 200
 
 
 def test_no_message_twice():
