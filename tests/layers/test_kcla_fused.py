@@ -278,7 +278,7 @@ def test_threads():
 @pytest.mark.parametrize('dtype', [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize('shape', [(2, 3, 56, 56), (1, 4, 1, 1), (3, 2, 5, 7)])
 def test_sums_of_products(shape, dtype):
-    """Of half precision, too, they have the accuracy of float32: a batched matrix product lost a digit on large maps."""
+    """Also of half precision, with the accuracy of float32; a batched matrix product lost a digit on large maps."""
     torch.manual_seed(0)
     a, b = (torch.randn(shape).to(dtype) for _ in range(2))
     wanted = (a.double() * b.double()).sum(dim=(2, 3)).flatten()
