@@ -20,7 +20,7 @@ from ..runtime.config import check_writable, load_config
 from ..runtime.device import pick_device
 from ..runtime.hosts import prepare_hosts
 from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint
-from ..runtime.testing import check_checkpoint
+from ..runtime.testing import check_checkpoint, check_readable
 from .arguments import CHECKPOINT_HELP, add_config_arguments
 
 SUMMARY = 'export a model as ONNX or torch.export file'
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"config {config.filename} has no 'model'")
     if args.checkpoint is None:
         args.checkpoint = checkpoint_of_run(folder_of_run(args.config), config)
+    else:
+        check_readable(args.checkpoint)
     host = prepare_hosts(config)
     from ..runtime.export import EXTENSIONS, export_model
     from ..runtime.inference import PREDICTORS

@@ -84,8 +84,8 @@ def compare(work_dir: Path, name: str, run: 'SeedRun', against: Path, metrics: '
     Raises:
         UserError: no seed in ``against`` has been tested, ``metrics`` are unknown, or it is the same folder.
     """
-    from ..runtime.hosts import without_import_noise
-    with without_import_noise():
+    from ..runtime.hosts import without_noise
+    with without_noise():
         from ..runtime.comparison import Candidate, candidate_in, compare_and_write
     if against.resolve() == work_dir.resolve():
         raise UserError(f'--against: {against} is the folder of this config; give that of another one')

@@ -87,11 +87,11 @@ def report(work_dir: Path, rows: 'list[SweepRow]', merged: 'list[SweepRow]', arg
     Returns:
         The exit code: 1 if a config or a seed of this call failed.
     """
-    from ..runtime.hosts import without_import_noise
+    from ..runtime.hosts import without_noise
     from ..runtime.sweep import COMPARISONS, write_sweep
     lines, paths = [], []
     if sum(bool(row.done) for row in merged) > 1:
-        with without_import_noise():
+        with without_noise():
             from ..runtime.comparison import candidates_of, compare_and_write
         lines, paths = compare_and_write(work_dir / COMPARISONS, candidates_of(work_dir, merged), args.baseline,
                                          args.metrics)

@@ -14,13 +14,14 @@ from ..runtime.checks import check_keys, check_settings
 from ..runtime.checks.effects import unread_options
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
-from ..runtime.hosts import prepare_hosts, quiet_logger
+from ..runtime.hosts import prepare_hosts, quiet_logger, without_noise
 from ..runtime.launch import set_launcher
 from ..runtime.per_image import keep_per_image, record_detections
 from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint
 from ..runtime.testing import (
     PARTIAL_HINT,
     check_checkpoint,
+    check_readable,
     draw_into,
     evaluate_only,
     one_checkpoint,
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help='evaluate even if the checkpoint matches the model only partially')
 
 
+@without_noise()
 def run(args: argparse.Namespace) -> int:
     """Evaluate the checkpoint; see :func:`add_arguments`."""
     checkpoint = required_checkpoint(args.config, one_checkpoint(args.checkpoint))
@@ -66,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     run_folder = folder_of_run(args.config)
     if checkpoint is None:
         checkpoint = checkpoint_of_run(run_folder, config)
+    else:
+        check_readable(checkpoint)
     require_parts(config, ('model', 'test_dataloader', 'test_evaluator', 'test_cfg'), 'tested')
     check_settings(config, training=False)
     for line in unread_options('test', args.cfg_options):

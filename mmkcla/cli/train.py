@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from ..runtime.checks import check_keys, check_settings
 from ..runtime.checks.effects import unread_options
+from ..runtime.checks.weights import check_weights
 from ..runtime.config import check_evaluators, check_writable, load_config, require_parts, section, set_work_dir
 from ..runtime.dataloaders import tidy_dataloaders
-from ..runtime.hosts import prepare_hosts, quiet_logger, quiet_threads
+from ..runtime.hosts import prepare_hosts, quiet_logger, quiet_threads, without_noise
 from ..runtime.launch import set_launcher
 from ..runtime.resume import set_resume
 from ..runtime.run_folder import folder_of_run
@@ -48,6 +49,7 @@ def _natural(text: str) -> int:
     return value
 
 
+@without_noise()
 def run(args: argparse.Namespace) -> int:
     """Train the model; see :func:`add_arguments`."""
     run_folder = folder_of_run(args.config)
@@ -67,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)
     check_keys(config)
+    check_weights(config, args.resume, work_dir)
     tidy_dataloaders(config, host)
     from ..datasets.palettes import fit_palettes  # imports mmengine
     fit_palettes(config, ('train', 'val'))

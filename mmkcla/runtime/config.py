@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..paths import find_config
 from ..utils.text import one_line
 from .custom_imports import add_config_folder, import_custom_modules
-from .hosts import without_import_noise
+from .hosts import without_noise
 from .untrusted import refuse_pickled_data
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def load_config(name: str, options: list[str]) -> 'Config':
     from ..ops import install
     from ..weights.safe_loading import load_safely
     load_safely()
-    with without_import_noise():  # a config may import modules that need mmcv's operators
+    with without_noise():  # a config may import modules that need mmcv's operators
         install()
     try:
         config = Config.fromfile(path, import_custom_modules=False)

@@ -31,7 +31,19 @@ _NOISE = re.compile('|'.join((
     '"FileClient" will be deprecated',
     '"HardDiskBackend" is the alias',
     'Resumed iteration number is not divisible',  # hooks/exact_resume.py restores the gradients, or says so
+    # the progress of pycocotools; reading annotations takes a moment after the checks of the data
+    '^loading annotations into memory',
+    r'^(Done|DONE) \(t=',
+    '^creating index',
+    '^index created!',
+    '^Loading and preparing results',
+    '^Running per image evaluation',
+    '^Evaluate annotation type',
+    '^Accumulating evaluation results',
 )))
+# what mmengine's runner logs at the start: for the log file only
+_FOR_THE_FILE = re.compile('^(\n-+\nSystem environment:|Config:\n|Hooks will be executed in the following order'
+                           '|Distributed training is not used)')
 _NOISE_WARNINGS = (
     'Fail to import ``MultiScaleDeformableAttention``',
     'The draw is False, it means that the hook for visualization',
@@ -57,20 +69,42 @@ class _WithoutNoise(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
+        if self.line and not _NOISE.search(self.line):  # a progress bar
+            self.stream.write(self.line)
+            self.line = ''
         self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
 
 
 @contextmanager
-def without_import_noise() -> Iterator[None]:
-    """Suppress the known noise while hosts are imported; everything else is printed."""
+def without_noise() -> Iterator[None]:
+    """Suppress the known noise on stdout; everything else is printed."""
     for message in _NOISE_WARNINGS:
         warnings.filterwarnings('ignore', message=message)
     before = sys.stdout
-    sys.stdout = _WithoutNoise(before)
+    sys.stdout = filtered = _WithoutNoise(before)
     try:
         yield
     finally:
         sys.stdout = before
+        filtered.flush()
+
+
+def short_terminal(logger: logging.Logger) -> None:
+    """Keep the environment, the whole config and the table of hooks off the terminal if there is a log file, and name
+    the file."""
+    files = [handler.baseFilename for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+    if not files:
+        return
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(lambda record: not _FOR_THE_FILE.search(record.getMessage()))
+    logger.info(f'log file, with the environment and the complete config: {files[0]}')
 
 
 def quiet_logger(logger: logging.Logger) -> None:
@@ -123,7 +157,7 @@ def import_hosts(hosts: list[str], with_models: bool = False) -> list[str]:
         UserError: a host is not installed, or cannot be imported.
     """
     from ..ops import install
-    with without_import_noise():
+    with without_noise():
         install()
         for host in hosts:
             try:

@@ -1,6 +1,6 @@
 """Find the checkpoint to resume from."""
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,8 +42,8 @@ def resumable(work_dir: Path) -> list[Path]:
     return [path for path in dict.fromkeys(candidates) if path.exists()]
 
 
-def first_usable(work_dir: Path, use: Callable[[Path], _Result],
-                 option: str = '--resume: ') -> tuple[Path, _Result] | None:
+def first_usable(work_dir: Path, use: Callable[[Path], _Result], option: str = '--resume: ',
+                 report: Callable[[str], None] = note) -> tuple[Path, _Result] | None:
     """Call ``use`` with each checkpoint of a work dir, until one can be used.
 
     Args:
@@ -51,6 +51,7 @@ def first_usable(work_dir: Path, use: Callable[[Path], _Result],
         use: reads the checkpoint, once. Where it raises ``UnusableCheckpoint``, this is reported and the next one is
             tried; other errors are passed on.
         option: start of the messages.
+        report: takes the line about a checkpoint that is skipped.
 
     Returns:
         The checkpoint and the result of ``use``; None if there are no checkpoints.
@@ -64,7 +65,7 @@ def first_usable(work_dir: Path, use: Callable[[Path], _Result],
             return path, use(path)
         except UnusableCheckpoint as error:
             skipped.append(path.name)
-            note(f'{option}{error}; skipped')
+            report(f'{option}{error}; skipped')
     if skipped:
         ending = ', or choose another --work-dir to start from the beginning' if option else ''
         raise UserError(f'{option}no checkpoint in {work_dir} can be used ({listed(skipped)}); restore one{ending}')
@@ -82,3 +83,17 @@ def read_intact(path: str | Path) -> dict:
         return read_address(path)
     except UserError as error:
         raise UnusableCheckpoint(str(error)) from error
+
+
+def read_resumable(path: str | Path) -> dict:
+    """Read a checkpoint to resume from, and check all that does not depend on the config.
+
+    Raises:
+        UnusableCheckpoint: it is damaged, has no weights, or its training state is not a valid one.
+    """
+    from ..weights.training_state import check_training_state
+    checkpoint = read_intact(path)
+    check_training_state(checkpoint, str(path))
+    if not isinstance(checkpoint.get('state_dict'), Mapping) or not checkpoint['state_dict']:
+        raise UnusableCheckpoint(f'cannot resume from {path}: it has no weights (state_dict)')
+    return checkpoint

@@ -1,5 +1,5 @@
 """mmengine's runner with safe checkpoint loading: checkpoints are compared with the model before they are used."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ..datasets.compare import check_checkpoint_classes
-from ..errors import UnusableCheckpoint, UserError
+from ..errors import UserError
 from ..utils.text import note, one_line, plural
 from ..weights.addresses import read_address
 from ..weights.matching import compare, initial_line, require, state_dict_for
@@ -27,7 +27,6 @@ from ..weights.method_record import (
     require_same_method,
 )
 from ..weights.safe_loading import load_safely
-from ..weights.training_state import check_training_state
 from .checks.batches import accumulation
 from .checks.effects import weight_notes
 from .checks.paramwise import paramwise_notes
@@ -41,7 +40,8 @@ from .exact.samples import prepare_loader
 from .exact.state import KEY, check_entry
 from .hooks.exact_resume import ExactResumeHook
 from .hooks.stop import StopHook
-from .resume import first_usable, read_intact, resumable
+from .hosts import short_terminal
+from .resume import first_usable, read_resumable, resumable
 from .watch import watch_ranks
 from .wrappers import inner_model
 
@@ -120,11 +120,8 @@ class CheckedRunner(Runner):
 
     def _read_resumed(self, filename: str) -> dict:
         """Read a checkpoint to resume from, and check all that does not depend on the config."""
-        checkpoint = read_intact(filename)
-        check_training_state(checkpoint, filename)
+        checkpoint = read_resumable(filename)
         check_entry(self, checkpoint, filename)
-        if not isinstance(checkpoint.get('state_dict'), Mapping) or not checkpoint['state_dict']:
-            raise UnusableCheckpoint(f'cannot resume from {filename}: it has no weights (state_dict)')
         self._resumed_config = checkpoint_config(checkpoint)
         return checkpoint
 
@@ -191,6 +188,12 @@ class CheckedRunner(Runner):
                              f'by {counts}')
             auto_scale_lr = {**auto_scale_lr, 'base_batch_size': base / counts}
         super().scale_lr(optim_wrapper, auto_scale_lr)
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> Any:
+        """Like mmengine's, but with a short start on the terminal."""
+        logger = super().build_logger(*args, **kwargs)
+        short_terminal(logger)
+        return logger
 
     def build_visualizer(self, visualizer: Any = None) -> Any:
         """Like mmengine's, but with a new visualizer per run; one with a fixed name would keep writing to the folder of

@@ -40,6 +40,16 @@ def check_checkpoint(name: str | None) -> None:
     raise UserError(f'no such checkpoint: {name}')
 
 
+def check_readable(name: str) -> None:
+    """Read a checkpoint before the data are; of an address, only the scheme and the name are checked.
+
+    Raises:
+        UserError: it is damaged or no checkpoint, or has NaN or infinite weights.
+    """
+    from ..weights.addresses import check_address  # imports torch
+    check_address(name)
+
+
 def evaluate_only(config: 'Config') -> None:
     """Remove everything for training from the config: loops and data, resuming, ``save_best``, ``EMAHook`` and
     ``EarlyStoppingHook``.

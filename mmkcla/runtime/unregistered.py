@@ -4,8 +4,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Any
 
 from ..compat import ALIASES, DISTRIBUTIONS
 from ..utils.text import one_line
@@ -73,14 +75,20 @@ def explain_package(package: str) -> tuple[str, str] | None:
 
 def registered(kind: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (scope, names) for each registry of that kind: the root and all its descendants."""
-    import mmengine.registry as registries
-    roots = [registry for registry in vars(registries).values()
-             if isinstance(registry, registries.Registry) and registry.name == kind]
-    pending = roots[:1]
+    pending = [registry for registry in root_registries() if registry.name == kind][:1]
     while pending:
         registry = pending.pop()
         yield registry.scope, list(registry.module_dict)
         pending += registry.children.values()
+
+
+def root_registries() -> list[Any]:
+    """The registries of mmengine, and those of the imported hosts that have no parent (mmpretrain's batch augments)."""
+    from mmengine.registry import Registry
+    modules = [sys.modules.get(f'{package}.registry') for package in ('mmengine', *DISTRIBUTIONS)]
+    found = [value for module in modules if module is not None for value in vars(module).values()
+             if isinstance(value, Registry) and value.parent is None]
+    return list({id(registry): registry for registry in found}.values())
 
 
 def _exists(package: str) -> bool:

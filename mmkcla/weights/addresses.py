@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..utils.files import sha256_of
 from ..utils.text import did_you_mean, one_line
 from .finite import require_finite
-from .reading import first_sentence, read_checkpoint, weights_below
+from .reading import first_sentence, read_checkpoint, state_dict_of, weights_below
 
 _SCHEME = re.compile(r'([\w.+-]+(?::[\w.+-]+)?)://')
 _WEB = ('http', 'https')
@@ -54,6 +54,26 @@ def read_address(address: str | os.PathLike) -> dict[str, Any]:
         from mmengine.runner.checkpoint import _process_mmcls_checkpoint
         return _process_mmcls_checkpoint(checkpoint)
     return checkpoint
+
+
+def check_address(address: str | os.PathLike) -> None:
+    """Check an address before a run, without a download: read a local file; of others, check the scheme and the name.
+
+    Raises:
+        UserError: as :func:`read_address`.
+    """
+    text = str(address)
+    match = _SCHEME.match(text)
+    if match is None:
+        checkpoint = read_address(text)
+        try:
+            state_dict_of(checkpoint)
+        except UserError as error:
+            raise UserError(f'{text}: {error}') from error
+    elif match[1] in _NAMED:
+        _address_of(text, match[1], text[match.end():])
+    elif match[1].rpartition(':')[2] not in (*_STORED, *_WEB):
+        raise UserError(_unknown_scheme(text))
 
 
 def fetch_checkpoint(source: str | os.PathLike) -> dict[str, Any]:
@@ -102,9 +122,13 @@ def download(address: str) -> str:
             return address
         match = _SCHEME.match(address)
     if match is None or match[1] not in _WEB:
-        known = ', '.join(f'{scheme}://' for scheme in (*_WEB, *_NAMED, *_STORED))
-        raise UserError(f'checkpoint {address}: unknown scheme; use a path or one of {known}')
+        raise UserError(_unknown_scheme(address))
     return _download(address)
+
+
+def _unknown_scheme(address: str) -> str:
+    known = ', '.join(f'{scheme}://' for scheme in (*_WEB, *_NAMED, *_STORED))
+    return f'checkpoint {address}: unknown scheme; use a path or one of {known}'
 
 
 def _download(address: str) -> str:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ...utils.text import did_you_mean, one_line
-from ..hosts import without_import_noise
+from ..hosts import without_noise
 from ..moved_variables import keys_read
 from .kinds_taken import Kinds, kinds_taken, merged
 from .optimizer import optimizer_parts
 from .parts import BY_BUILDERS, Part, classes_of, names_of
 from .ranges import check_ranges
+from .registered import check_registered
 from .signatures import accepted
 from .untyped import check_untyped, preprocessor_part
 
@@ -35,9 +36,11 @@ def check_keys(config: Config) -> None:
     The host libraries must be imported already.
 
     Raises:
-        UserError: the first entry that its class does not take, with the nearest name.
+        UserError: the first class that is not registered, or entry that its class does not take, with the nearest
+            name.
     """
-    with without_import_noise():  # looking up a class may import another host
+    with without_noise():  # looking up a class may import another host
+        check_registered(config)
         parts = list(parts_of(config))
     for part in parts:
         for name in part.unknown():

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..unregistered import root_registries
 from .kinds_taken import Kinds
 from .signatures import mentions, taken
 
@@ -52,14 +53,12 @@ def classes_of(kind: Any, scope: str | None) -> tuple[Any, ...]:
     """Return the classes that a ``type`` may mean."""
     if not isinstance(kind, str):
         return (kind, )
-    import mmengine.registry as registries
     found: list[Any] = []
-    for root in vars(registries).values():
-        if isinstance(root, registries.Registry):
-            home = root._search_child(scope) if scope else None  # unlike switch_scope_and_registry, without warnings
-            part = _registered(home or root, kind)
-            if part is not None and part not in found:
-                found.append(part)
+    for root in root_registries():
+        home = root._search_child(scope) if scope else None  # unlike switch_scope_and_registry, without warnings
+        part = _registered(root if home is None else home, kind)  # an empty registry is false
+        if part is not None and part not in found:
+            found.append(part)
     return tuple(found)
 
 

@@ -125,8 +125,11 @@ def test_configs_of_the_hosts_are_taken() -> None:
                     check_settings(config)
                 except UserError as error:  # a base file, which mmengine's runner would not take either
                     assert 'missing (or None)' in str(error), path
-                check_keys(config)
-                count += 1
+                try:
+                    check_keys(config)
+                    count += 1
+                except UserError as error:  # no default_scope, or data sets of packages that are not installed
+                    assert config.get('default_scope') is None or path.parent.name == 'blip2', (path, error)
     assert count > 20
 
 
