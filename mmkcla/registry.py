@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import LOG_PROCESSORS as MMENGINE_LOG_PROCESSORS
 from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -34,6 +35,8 @@ PATH_REPORTS = Registry('path report', scope='mmkcla',
                                    'mmkcla.datasets.image_report'])
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmkcla', locations=['mmkcla.runtime.hooks'])
 LOOPS = Registry('loop', parent=MMENGINE_LOOPS, scope='mmkcla', locations=['mmkcla.runtime.loops'])
+LOG_PROCESSORS = Registry('log_processor', parent=MMENGINE_LOG_PROCESSORS, scope='mmkcla',
+                          locations=['mmkcla.runtime.log_processor'])
 OPTIM_WRAPPERS = Registry('optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmkcla',
                           locations=['mmkcla.runtime.optim_wrapper'])
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',

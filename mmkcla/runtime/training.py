@@ -83,6 +83,10 @@ def add_outputs(config: 'Config') -> None:
         logger = section(hooks, 'logger', dict(type='LoggerHook'))
         logger['interval'] = min(logger.get('interval', 10), max(1, iterations // 5))
 
+    processor = section(config, 'log_processor')
+    if 'type' not in processor or _is_named(processor, 'LogProcessor'):
+        processor['type'] = 'mmkcla.LogProcessor'
+
     _use_exact_loop(config.train_cfg)
     custom = list(config.get('custom_hooks') or [])
     if 'non_finite' not in hooks and not any(_is_named(hook, 'NonFiniteHook') for hook in [*hooks.values(), *custom]):

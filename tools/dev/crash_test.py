@@ -27,7 +27,7 @@ from mmkcla.cli.demo import DEMOS
 from mmkcla.weights.reading import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASURED = ('time', 'data_time', 'memory', 'eta')  # differ between any two runs
+MEASURED = ('time', 'data_time', 'memory', 'eta', 'images/s')  # differ between any two runs
 MOMENTS = ('loading', 'step', 'validation', 'saving')
 TIMEOUT = 300  # seconds for one run
 COMMON = ['train_dataloader.num_workers=2', 'val_dataloader.num_workers=1', 'randomness=dict(seed=7)',
