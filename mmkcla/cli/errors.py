@@ -125,7 +125,7 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and _WORKER_DIED.search(text):
         return ('a data-loader worker was killed, usually because memory or shared memory (/dev/shm) ran out: '
                 'reduce num_workers of the dataloaders')
-    if isinstance(error, _FAILURES) and (place := _failed_in_a_host(error)):
+    if (isinstance(error, _FAILURES) or _is_of_opencv(error)) and (place := _failed_in_a_host(error)):
         return (f'{place} failed ({type(error).__name__}: {_one_line(text)[:300]}); a value in the config or the data '
                 'does not fit it, and --traceback shows the place')
     return None
@@ -227,6 +227,10 @@ def _unknown_optimizer(error: BaseException) -> str:
                 and frame.f_locals.get('optimizer_cls', '') is None):
             return str(frame.f_locals['self'].optimizer_cfg.get('type'))
     return ''
+
+
+def _is_of_opencv(error: BaseException) -> bool:
+    return type(error).__module__.partition('.')[0] == 'cv2'
 
 
 def _failed_in_a_host(error: BaseException) -> str:

@@ -124,7 +124,7 @@ def run(words: list[Any], limit: int = LIMIT) -> Outcome:
 def check(outcome: Outcome, case: Any) -> None:
     """No exception, no hang; a refusal is one line that says what is wrong, without a traceback."""
     assert not outcome.failure, f'{case}: {outcome.failure[:500]}'
-    assert outcome.code in (0, 1, 2), (case, outcome.code)
+    assert outcome.code in (0, 1, 2, 3), (case, outcome.code)
     if outcome.code == 2 and 'usage: ' not in outcome.text:
         assert len(outcome.error) > 15, (case, outcome.text[-500:])
     assert 'Traceback (most recent call last)' not in outcome.text.replace('--- Logging error ---\nTraceback (most '

@@ -1,6 +1,7 @@
 """Check the settings of a config before a run."""
 from typing import TYPE_CHECKING
 
+from .containers import check_containers
 from .keys import check_keys
 from .kinds import check_kinds, check_names
 from .numbers import check_numbers
@@ -22,6 +23,7 @@ def check_settings(config: 'Config', training: bool = True) -> None:
     """
     check_kinds(config)
     check_names(config)
+    check_containers(config)
     if training:
         check_splits(config)
     check_numbers(config, training)

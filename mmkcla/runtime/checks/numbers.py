@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ...utils.text import listed
+from ...utils.text import listed, one_line
 from ..moved_variables import TRAINING_KEYS, keys_read
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ RULES = tuple(Rule(*rule) for rule in (
     (r'model\..*dropout_ratio', lambda value: _SHARE[0](value) or value == -1, _SHARE[1]),  # -1: none, in mmseg
     (r'model\..*(drop_path|drop_path_rate|drop_rate|attn_drop_rate)', *_SHARE),
     (r'model\..*num_classes', *_FROM_ONE),
+    (r'model\.\w+_head(\.\d+)?\.threshold', *_SHARE),
+    (r'\w+_dataloader\..*filter_cfg\.min_size', *_NOT_NEGATIVE),
     (rf'{_NORM}\.momentum', *_SHARE),
     (rf'{_NORM}\.eps', *_NOT_NEGATIVE),
     (r'(model\.)?data_preprocessor\.std\.\d+', *_POSITIVE),
@@ -93,9 +95,16 @@ RULES = tuple(Rule(*rule) for rule in (
     (rf'{_HOOKS}\.(interval|patience)', *_FROM_ONE),
     (rf'{_HOOKS}\.(begin_epoch|begin_iter|save_begin)', *_FROM_ZERO),
     (r'custom_hooks\.\d+\.momentum', *_SHARE),
+    (r'env_cfg\.mp_cfg\.opencv_num_threads', *_FROM_ZERO),
     (r'auto_scale_lr\.base_batch_size', *_FROM_ONE),
     (r'randomness\.seed', lambda value: _integer(value, 0) and value < 2**32, 'an integer from 0 to 4294967295'),
 ))
+
+# Entries that are never a list or a dict. Those of the model may be a list with one number for each level, eps of
+# Adafactor is two numbers, and the name of a parameter in custom_keys may look like the entry of a rule.
+_SINGLE = re.compile('|'.join(f'(?:{rule.places})' for rule in RULES if not rule.places.startswith(
+    ('model', '(model', _NORM)) and not rule.places.endswith((r'\.betas', '_mult'))))
+_PAIR = re.compile(rf'{_OPTIMIZER}\.eps')
 
 
 def check_numbers(config: Config, training: bool = True) -> None:
@@ -117,14 +126,17 @@ def check_numbers(config: Config, training: bool = True) -> None:
         for place, value in _leaves(config[key], key):
             rule = next((rule for pattern, rule in rules if pattern.fullmatch(place)), None)
             if rule is not None and value is not None and not rule.valid(value):
-                raise UserError(f'{place}={value!r} must be {rule.needed}')
+                raise UserError(f'{place}={one_line(repr(value), 80)} must be {rule.needed}')
             if isinstance(value, float) and math.isnan(value):
                 raise UserError(f'{place} is nan; set a number')
 
 
 def _leaves(part: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield all entries that are no dicts, lists or tuples, with their dotted keys."""
-    if isinstance(part, dict):
+    """Yield all entries that are no dicts, lists or tuples, with their dotted keys; and those that are in place of a
+    single number."""
+    if isinstance(part, (dict, list, tuple)) and _SINGLE.fullmatch(place) and not _PAIR.fullmatch(place):
+        yield place, part
+    elif isinstance(part, dict):
         for key, value in part.items():
             yield from _leaves(value, f'{place}.{key}')
     elif isinstance(part, (list, tuple)):

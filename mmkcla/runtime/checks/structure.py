@@ -24,7 +24,7 @@ def check_types(config: Config) -> None:
     """
     for key in keys_read() & set(config):
         for place, value in _types(config[key], key):
-            if not (isinstance(value, str) or inspect.isclass(value) or callable(value)):
+            if not (value.strip() if isinstance(value, str) else inspect.isclass(value) or callable(value)):
                 raise UserError(f'{place}={one_line(repr(value), 80)} is not the name of a class; write text')
 
 

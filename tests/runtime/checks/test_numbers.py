@@ -37,6 +37,23 @@ def test_impossible_numbers(place, values, needed) -> None:
         assert str(error.value).startswith(f'{place}=') and str(error.value).endswith(f' must be {needed}')
 
 
+@pytest.mark.parametrize(('place', 'needed'), [
+    ('train_dataloader.batch_size', FROM_ONE), ('optim_wrapper.optimizer.lr', POSITIVE),
+    ('param_scheduler.0.end', 'an integer of at least 0'), ('param_scheduler.0.start_factor', NOT_NEGATIVE),
+    ('env_cfg.mp_cfg.opencv_num_threads', 'an integer of at least 0')])
+@pytest.mark.parametrize('value', ['[]', '[1]', '(1,)', '{}', 'dict(a=1)'])
+def test_a_list_or_a_dict_in_place_of_a_number(place, needed, value) -> None:
+    with pytest.raises(UserError, match=rf'^{place}=.* must be {needed}$'):
+        check_numbers(load_config(COINS, [f'{place}={value}']))
+
+
+def test_lists_where_they_have_a_meaning() -> None:
+    check_numbers(load_config(COINS, [
+        'optim_wrapper.optimizer=dict(type=Adafactor,lr=.1,eps=(1e-30,1e-3))', 'model.backbone.strides=(1,2,2,2)',
+        'optim_wrapper.paramwise_cfg=dict(custom_keys=dict(a_mult=dict(lr_mult=2)))',
+        'model.roi_head.bbox_head.loss_cls.class_weight=[1,2]']))
+
+
 def test_betas_and_momentum() -> None:
     for optimizer, place in (('dict(type=SGD, lr=.1, momentum=1.)', 'momentum=1.0'),
                              ('dict(type=SGD, lr=.1, momentum=-.1)', 'momentum=-0.1'),

@@ -8,7 +8,7 @@ from mmkcla.runtime.checks.structure import check_splits, check_types
 SPLIT = dict(val_dataloader={}, val_cfg={}, val_evaluator={})
 
 
-@pytest.mark.parametrize('value', [[], [[]], {}, 0, 1.5, True, ('a', ), ['a', 'b']])
+@pytest.mark.parametrize('value', [[], [[]], {}, 0, 1.5, True, ('a', ), ['a', 'b'], '', ' '])
 @pytest.mark.parametrize('place', ['model', 'default_hooks', 'train_dataloader'])
 def test_types_of_other_kinds(place, value):
     with pytest.raises(UserError, match=rf'{place}.inner.0.type=.* is not the name of a class; write text'):
