@@ -22,7 +22,7 @@ _RULES = tuple((re.compile(places), kinds, words) for places, kinds, words in (
     (r'visualizer\.vis_backends', _LIST, 'a list of dicts with a type'),
     (r'param_scheduler(\.\w+)*\.milestones', _LIST, 'a list of integers'),
     (r'model\..*init_cfg', (*_LIST, *_DICT), 'a dict with a type, or a list of them'),
-    (r'model\..*align_corners', (bool, ), 'True or False'),
+    (r'model\..*align_corners', (bool, str), 'True or False'),  # words of truth are judged elsewhere
     (r'(default_hooks\.\w+|custom_hooks\.\d+)\.save_best(\.\d+)?', (str, *_LIST), 'the name of a metric'),
 ))
 

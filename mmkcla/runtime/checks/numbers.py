@@ -100,10 +100,10 @@ RULES = tuple(Rule(*rule) for rule in (
     (r'randomness\.seed', lambda value: _integer(value, 0) and value < 2**32, 'an integer from 0 to 4294967295'),
 ))
 
-# Entries that are never a list or a dict. Those of the model may be a list with one number for each level, eps of
-# Adafactor is two numbers, and the name of a parameter in custom_keys may look like the entry of a rule.
+# Entries that are never a list or a dict. Those of the model may be a list with one number for each level, loss_scale a
+# dict, eps of Adafactor two numbers, and the name of a parameter in custom_keys may look like the entry of a rule.
 _SINGLE = re.compile('|'.join(f'(?:{rule.places})' for rule in RULES if not rule.places.startswith(
-    ('model', '(model', _NORM)) and not rule.places.endswith((r'\.betas', '_mult'))))
+    ('model', '(model', _NORM)) and not rule.places.endswith((r'\.betas', '_mult', 'loss_scale'))))
 _PAIR = re.compile(rf'{_OPTIMIZER}\.eps')
 
 
