@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
     from ..weights.convert import convert_state_dict
     from ..weights.convert.fit import fit_of
     from ..weights.convert.write import write_weights
+    from ..weights.finite import require_finite
     from ..weights.method_record import make_record
     from ..weights.reading import read_checkpoint, state_dict_of
     checkpoint = read_checkpoint(args.file)
+    require_finite(checkpoint, args.file)
     try:
         weights = state_dict_of(checkpoint)
         source = args.source or recognise_source(weights)

@@ -24,7 +24,7 @@ Report on data: what they contain, and every fault with its number and first pla
                         be decoded; files and counts match manifest.json (sha256); no image is in two splits.
 
 Faults are refused (a result would be wrong, or the run would fail), dropped (left out by the host without a message),
-mended (repaired in memory) or notes."""
+repaired (in memory) or notes."""
 _EPILOG = """\
 Exit codes: 0: nothing is refused; 1: something is, one line each; 2: the check could not run (one line "error: ...").
 

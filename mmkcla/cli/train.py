@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help='resume from CHECKPOINT, or else from the last checkpoint in the work dir, if any')
     parser.add_argument('--allow-partial', action='store_true',
                         help='train even if load_from matches almost nothing of the model')
-    parser.add_argument('--seed', type=_natural, help='random seed')
+    parser.add_argument('--seed', type=_natural, help='random seed of the initial weights, the order of the data and '
+                        'the augmentation; it is logged and in the results (default: that of the config, else random)')
 
 
 def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f'must not be negative, got {text}')
-    return value
+    if not text.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f'must be an integer of at least 0, got {text}')
+    return int(text)
 
 
 @without_noise()

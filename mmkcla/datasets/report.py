@@ -19,9 +19,9 @@ from .sheet import Sample
 
 REFUSED = 'refused'  # a result would be wrong, or the host would fail
 DROPPED = 'dropped'  # the host leaves it out without a message
-MENDED = 'mended'  # repaired in memory
+REPAIRED = 'repaired'  # in memory
 NOTE = 'note'  # unusual, but harmless
-SEVERITIES = (REFUSED, DROPPED, MENDED, NOTE)
+SEVERITIES = (REFUSED, DROPPED, REPAIRED, NOTE)
 
 
 @dataclass

@@ -87,7 +87,7 @@ def write_page(path: Path, reports: Sequence[Report]) -> None:
     """Write one HTML page with the reports and, embedded, a sheet of pictures for each."""
     parts = ['<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>mmkcla data verify</title>'
              '<style>body{font-family:sans-serif;margin:2em;max-width:1320px}td{padding:.2em .8em .2em 0;'
-             'vertical-align:top}img{max-width:100%}.refused{color:#b00020}.dropped,.mended{color:#8a5a00}</style>',
+             'vertical-align:top}img{max-width:100%}.refused{color:#b00020}.dropped,.repaired{color:#8a5a00}</style>',
              f'<p>{html.escape(conclusion(reports))}</p>']
     for report in reports:
         parts.append(f'<h2>{html.escape(report.title)}</h2><table>')

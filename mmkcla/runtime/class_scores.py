@@ -78,4 +78,4 @@ def class_table(metrics: Mapping[str, float], classes: Sequence[str]) -> list[st
 
 
 def _text(value: float | None, digits: int) -> str:
-    return '-' if value is None or value != value else f'{value:.{digits}f}'
+    return '-' if value is None or value != value or value == -1 else f'{value:.{digits}f}'

@@ -134,8 +134,5 @@ def report(file: str, source: str, usage: Usage, conversion: 'Conversion', fit: 
             ('unchecked', fit.unchecked, ' copied unchanged, not part of the backbone')):
         if names or kind in ('missing', 'unexpected', 'mismatched'):
             rows.append((kind, f'{len(names)}{comment if names else ""}' + (f': {listed(names)}' if names else '')))
-    broken = [name for name, tensor in conversion.state_dict.items() if not tensor.isfinite().all()]
-    if broken:
-        rows.append(('not finite', f'{len(broken)} contain NaN or infinite values, as in the file: {listed(broken)}'))
     lines = '\n'.join(f'  {kind:<11} {text}' for kind, text in rows)
     return f'{file}: {source}, {usage.title}\n{lines}'

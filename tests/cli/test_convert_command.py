@@ -235,13 +235,15 @@ def test_tool_is_the_command(tmp_path):
 
 # A partial match ----------------------------------------------------------------------------------------------------
 
-def test_values_that_are_not_finite_are_told(tmp_path, capsys):
+def test_values_that_are_not_finite_are_refused(tmp_path, capsys):
     weights = torchvision.models.resnet18(weights=None).state_dict()
     weights['conv1.weight'][0, 0, 0, 0] = torch.nan
-    torch.save(weights, tmp_path / 'r18.pth')
-    assert main(['convert', str(tmp_path / 'r18.pth'), str(tmp_path / 'out.pth')]) == 0
-    out = capsys.readouterr().out
-    assert '  not finite  1 contain NaN or infinite values, as in the file: backbone.conv1.weight\n' in out
+    weights['fc.bias'][3] = torch.inf
+    torch.save(weights, file := tmp_path / 'r18.pth')
+    assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == (
+        f'checkpoint {file} has NaN or infinite values in conv1.weight, fc.bias: its training had diverged before it '
+        'was saved; use an earlier checkpoint')
+    assert not (tmp_path / 'out.pth').exists()
 
 
 def test_types_and_twins_that_cannot_be(tmp_path, capsys):

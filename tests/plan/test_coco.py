@@ -1,4 +1,4 @@
-"""COCO files: what is left out, mended, refused, and how a single file is split."""
+"""COCO files: what is left out, repaired, refused, and how a single file is split."""
 import json
 
 import pytest

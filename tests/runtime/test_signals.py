@@ -11,6 +11,7 @@ from slow_training import children, start, stop, wait_for, write_training
 
 from mmkcla.checkpoint import read_checkpoint
 from mmkcla.cli import main
+from mmkcla.runtime.hooks.checkpoint import AtomicCheckpointHook, remove_interrupted
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
 
@@ -124,6 +125,19 @@ def test_the_last_checkpoint_of_an_interruption_is_replaced(here, tmp_path):
     assert here(2, length=5, interval=9) == 143
     assert here(3, '--resume', length=5, interval=9) == 143
     assert [path.name for path in (tmp_path / 'w').glob('iter_*.pth')] == ['iter_5.pth']
+
+
+@pytest.mark.parametrize(('kept', 'names'), [(-1, ['epoch_1.pth', 'epoch_2.pth', 'iter_2.pth']), (1, ['epoch_2.pth'])])
+def test_the_next_checkpoint_replaces_that_of_an_interruption(here, tmp_path, kept, names):
+    """It counts for max_keep_ckpts, and a name from a file deletes nothing else."""
+    options = ['--cfg-options', f'default_hooks.checkpoint.max_keep_ckpts={kept}', 'train_cfg.max_epochs=2']
+    assert here(2, *options, length=4) == 143
+    assert main(['train', 'slow.py', '--work-dir', 'w', '--resume', *options]) == 0
+    assert sorted(path.name for path in (tmp_path / 'w').glob('*.pth')) == names
+    hook = AtomicCheckpointHook(out_dir=str(tmp_path / 'w'))
+    for name in ('slow.py', '../slow.py', 'epoch_2.pth', 'iter_2.pth/..', None):
+        remove_interrupted(hook, name)
+    assert (tmp_path / 'w' / 'slow.py').is_file() and (tmp_path / 'w' / 'epoch_2.pth').is_file()
 
 
 def test_without_a_checkpoint_hook(here, tmp_path, capsys):

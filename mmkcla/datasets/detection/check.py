@@ -11,7 +11,7 @@ from ...registry import DATA_CHECKS
 from ...utils.text import did_you_mean, listed, note
 from ..check import Dataset, check_heads, class_count, classes_of, datasets_of
 from ..pipelines import steps_of
-from ..report import DROPPED, MENDED, NOTE, REFUSED, Fault
+from ..report import DROPPED, NOTE, REFUSED, REPAIRED, Fault
 from .coco.cache import cached_table
 from .coco.faults import NO_OBJECTS, Use, find_faults, images_of, used
 from .coco.report import absent_images, image_faults
@@ -54,7 +54,7 @@ def check_coco(dataset: Dataset, model: dict) -> None:
     faults += dataset.cache[headers]
     _refuse(annotations, faults if dataset.annotated else dataset.cache[headers])
     for fault in faults:
-        if fault.severity in (DROPPED, MENDED, NOTE):
+        if fault.severity in (DROPPED, REPAIRED, NOTE):
             note(f'{annotations}: {fault}')
 
 

@@ -25,6 +25,7 @@ from ...weights.plain_values import plain
 from ..wrappers import inner_model
 
 EARLIER = 'earlier'  # folder for the best checkpoints of earlier trainings
+INTERRUPTED = 'interruption_checkpoint'  # in the message hub: the last checkpoint written in the middle of an epoch
 _BACKEND = 'mmkcla_whole_file'
 
 
@@ -62,6 +63,12 @@ def require_folder(hook: CheckpointHook) -> None:
     """
     if isinstance(hook.file_backend, LocalBackend) and not Path(hook.out_dir).is_dir():
         raise UserError(f'the folder {hook.out_dir} was removed during the training; its checkpoints are lost')
+
+
+def remove_interrupted(hook: CheckpointHook, name: Any) -> None:
+    """Delete the checkpoint of an interruption; its name comes from a file, so that it may be any text."""
+    if isinstance(hook.file_backend, LocalBackend) and is_main_process() and re.fullmatch(r'iter_\d+\.pth', str(name)):
+        (Path(hook.out_dir) / name).unlink(missing_ok=True)
 
 
 @HOOKS.register_module()
@@ -177,6 +184,13 @@ class AtomicCheckpointHook(CheckpointHook):
         require_folder(self)
         with self._deletions_last():
             super()._save_checkpoint_with_step(runner, step, meta)
+        self._remove_interrupted(runner)
+
+    def _remove_interrupted(self, runner: Any) -> None:
+        """Delete the checkpoint of an interruption, which a later one replaces, if the number of files is limited."""
+        name = runner.message_hub.runtime_info.get(INTERRUPTED)
+        if self.max_keep_ckpts > 0 and Path(str(self.last_ckpt)).name != name:
+            remove_interrupted(self, name)
 
     def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
         if self.save_best and self.key_indicators == ['auto']:

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from mmengine.dist import is_main_process
-from mmengine.fileio import LocalBackend
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import distributed
@@ -15,9 +14,7 @@ from ...utils.files import whole_file
 from ...utils.signals import Interrupted, agreed, defer, received
 from ..validation import validation_follows
 from ..wrappers import between_steps, is_several
-from .checkpoint import require_folder
-
-_WRITTEN = 'interruption_checkpoint'  # in the message hub: the last checkpoint written in the middle of an epoch
+from .checkpoint import INTERRUPTED, remove_interrupted, require_folder
 
 
 @HOOKS.register_module()
@@ -28,7 +25,7 @@ class StopHook(Hook):
     it; with gradient accumulation, the step of the optimizer is completed first. All ranks stop after the same step:
     they compare a flag after each one, over gloo and thus without waiting for the GPU. The checkpoint has the usual
     name if it is at a place where the checkpoint hook could write one, else ``iter_<n>.pth``; the last such file is
-    deleted when another one is written.
+    deleted when another one is written, with ``max_keep_ckpts`` also when the checkpoint hook writes its next one.
     """
 
     priority = 'LOWEST'  # after the checkpoint hook: everything of the step is done
@@ -115,11 +112,11 @@ def _save(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoc
             hook._save_checkpoint_with_step(runner, step, meta=meta)
         return str(hook.last_ckpt)
     name = f'iter_{iteration}.pth'
-    before = runner.message_hub.runtime_info.get(_WRITTEN)
+    before = runner.message_hub.runtime_info.get(INTERRUPTED)
     path = hook.file_backend.join_path(hook.out_dir, name)
     hook.last_ckpt = path
     runner.message_hub.update_info('last_ckpt', path)
-    runner.message_hub.update_info(_WRITTEN, name)
+    runner.message_hub.update_info(INTERRUPTED, name)
     runner.logger.info(f'Saving checkpoint {name}')
     runner.save_checkpoint(hook.out_dir, name, hook.file_client_args, save_optimizer=hook.save_optimizer,
                            save_param_scheduler=hook.save_param_scheduler, meta=meta, by_epoch=False,
@@ -127,6 +124,6 @@ def _save(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoc
     if is_main_process():
         with whole_file(os.path.join(runner.work_dir, 'last_checkpoint'), 'w') as file:
             file.write(str(path))
-        if before and before != name and Path(before).name == before and isinstance(hook.file_backend, LocalBackend):
-            (Path(hook.out_dir) / before).unlink(missing_ok=True)
+        if before != name:
+            remove_interrupted(hook, before)
     return str(path)

@@ -1,4 +1,4 @@
-"""Every kind of fault of a COCO file: what is refused, dropped, mended or noted, and good files that pass."""
+"""Every kind of fault of a COCO file: what is refused, dropped, repaired or noted, and good files that pass."""
 import json
 import math
 
@@ -123,11 +123,11 @@ def test_missing_keys_are_refused(root, part, key):
     (lambda content: content['annotations'].clear(), 'images, none of which has an object', 'refused'),
     (lambda content: content['images'].clear(), "entries of 'images'", 'refused'),
     (first('annotations', ignore=1), "with 'ignore' set", 'dropped'),
-    (first('annotations', id=0), 'with the id 0', 'mended'),
-    (first('annotations', id=-3), 'with a negative id', 'mended'),
-    (first('annotations', id=2**63), 'with an id above 9007199254740991', 'mended'),
-    (first('annotations', id=1.5), 'with a fractional id', 'mended'),
-    (first('annotations', id='a'), 'text as id', 'mended'),
+    (first('annotations', id=0), 'with the id 0', 'repaired'),
+    (first('annotations', id=-3), 'with a negative id', 'repaired'),
+    (first('annotations', id=2**63), 'with an id above 9007199254740991', 'repaired'),
+    (first('annotations', id=1.5), 'with a fractional id', 'repaired'),
+    (first('annotations', id='a'), 'text as id', 'repaired'),
     (first('annotations', id=2), 'annotation ids that are used more than once', 'refused'),
     (first('images', id=2), 'image ids that are used more than once', 'refused'),
     (first('categories', id=2), 'category ids that are used more than once', 'refused'),

@@ -60,7 +60,7 @@ def test_decimals_are_read_as_whole_numbers(root, part, key):
     number = {'images': 6, 'annotations': len(table.ids), 'categories': 2}[part]
     kind = f"entries of '{part}' whose {key} has a decimal point"
     assert [(fault.kind, fault.severity, fault.count) for fault in find_faults(table, Use(CLASSES, masks=True))] == [
-        (kind, 'mended', number)]
+        (kind, 'repaired', number)]
     assert right['coco/segm_mAP_50'] == 1 > right['coco/segm_mAP'] > 0.2 and scores(root) == right
     loaded = load(root / 'ann.json', [root / 'images'])
     assert all(type(one[key]) is int for one in loaded.content[part])
@@ -88,7 +88,7 @@ def test_a_missing_iscrowd_is_0(root):
     table = cached_table(root / 'ann.json', large=0)
     for again in (table, cached_table(root / 'ann.json', large=0)):
         fault, = find_faults(again, Use(CLASSES, masks=True))
-        assert (fault.kind, fault.severity, fault.count) == ('annotations without iscrowd', 'mended', len(table.ids))
+        assert (fault.kind, fault.severity, fault.count) == ('annotations without iscrowd', 'repaired', len(table.ids))
     assert find_faults(table, Use(CLASSES, renumbered=False))[0].severity == 'refused'  # pycocotools needs it
     assert scores(root) == right
     loaded = load(root / 'ann.json', [root / 'images'])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....utils.text import listed, plural
 from ...findings import PLACES
-from ...report import DROPPED, MENDED, NOTE, REFUSED, Fault
+from ...report import DROPPED, NOTE, REFUSED, REPAIRED, Fault
 from .geometry import geometry_faults, numbers_of
 from .masks import ABSENT, ALL_SHORT, NOT_NUMBERS, OTHER_SIZE, REFUSED_KINDS, RUNS, SOME_SHORT, USABLE
 from .repairs import NO_CROWD
@@ -149,7 +149,7 @@ def _ids(table: Table, use: Use) -> list[Fault]:
                             'mmdet cannot load the file; number the annotations 1, 2, …'))
     if use.renumbered is None:
         return faults
-    severity = MENDED if use.renumbered else REFUSED
+    severity = REPAIRED if use.renumbered else REFUSED
     remedy = ('mmkcla.CocoMetric renumbers them in memory' if use.renumbered else
               "the metric would be wrong; use type='mmkcla.CocoMetric' as evaluator, or number the annotations from 1")
     wrong = {'annotations with the id 0': lambda value: type(value) in (int, float) and value == 0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...report import MENDED, Fault
+from ...report import REPAIRED, Fault
 
 WHOLE_KEYS = {'images': ('id', 'width', 'height'), 'annotations': ('id', 'image_id', 'category_id', 'iscrowd'),
               'categories': ('id',)}
@@ -56,6 +56,6 @@ def decimal_faults(part: str, entries: Sequence[Any]) -> list[Fault]:
     for key in WHOLE_KEYS[part]:
         wrong = [value for entry in entries if is_whole_decimal(value := getattr(entry, key))]
         if wrong:
-            found.append(Fault(decimals(part, key), MENDED, len(wrong), [f'{wrong[0]:.1f}'],
+            found.append(Fault(decimals(part, key), REPAIRED, len(wrong), [f'{wrong[0]:.1f}'],
                                'they are read as whole numbers'))
     return found

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from ....utils.text import one_line
 from ...findings import PLACES
-from ...report import MENDED, REFUSED, Fault
+from ...report import REFUSED, REPAIRED, Fault
 from .masks import Masks
 from .reader import Content, read_content
 from .repairs import NO_CROWD, decimal_faults
@@ -108,7 +108,7 @@ def build_table(content: Content) -> Table:
                     *_annotation_faults(table, annotations, crowd)]
     for part, entries in (('images', images), ('annotations', annotations), ('categories', categories)):
         table.faults += decimal_faults(part, entries)
-    table.faults += table.fault(NO_CROWD, MENDED, np.array([flag is UNSET for flag in flags], bool), 'read as 0')
+    table.faults += table.fault(NO_CROWD, REPAIRED, np.array([flag is UNSET for flag in flags], bool), 'read as 0')
     return table
 
 
