@@ -4,6 +4,7 @@ Every rank has a thread that writes a counter to the store of the run once a sec
 rank fails, ends or no longer counts, the others name it and end, instead of waiting in a collective operation. The
 thread also ends its process when torchrun is gone.
 """
+import contextlib
 import os
 import socket
 import threading
@@ -81,22 +82,22 @@ class RankWatch(threading.Thread):
         self.peers = [_Peer(number) for number in range(world_size) if number != rank]
         self.count = 0
         self._lock = threading.Lock()
-        self._done = False
+        self._done = threading.Event()
 
     def run(self) -> None:
-        while not self._done:
+        while not self._done.is_set():
             self.exchange()
             lost = self.silent(self.timeout) if self.timeout else []
-            if lost and not self._done:
+            if lost and not self._done.is_set():
                 say(f'error (rank {self.rank}): {lost[0].where} has not answered for {self.timeout:g} s: it is '
                     f'stopped, hangs, or its machine is gone ({VARIABLE})')
                 os._exit(LOST_RANK_CODE)
-            time.sleep(_INTERVAL)
+            self._done.wait(_INTERVAL)
 
     def exchange(self) -> None:
         """Write the own counter and read the others."""
         with self._lock:
-            if self._done:
+            if self._done.is_set():
                 return
             self.count += 1
             try:
@@ -128,13 +129,16 @@ class RankWatch(threading.Thread):
         return None
 
     def end(self, reason: str) -> None:
-        """Tell the others that this rank ends, and why; stop watching."""
+        """Tell the others that this rank ends, and why; stop watching.
+
+        The thread has ended on return: at the exit of Python, one inside the store would abort the process.
+        """
         with self._lock:
-            self._done = True
-            try:
+            self._done.set()
+            with contextlib.suppress(RuntimeError):
                 self.store.set(self._key(self.rank), f'{_ENDED} {one_line(reason, 300)}')
-            except RuntimeError:
-                return
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join(timeout=2 * _INTERVAL)
 
     def _key(self, number: int) -> str:
         return f'{self.prefix}/{number}'

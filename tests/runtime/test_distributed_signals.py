@@ -131,6 +131,18 @@ def test_watch(watches, monkeypatch):
     assert watches[1].explain() == 'rank 2 has ended first: cannot read x.jpg'
 
 
+def test_the_thread_has_ended_before_the_process_group_is_closed(watches):
+    """At the exit of Python, a thread inside the store could abort the process."""
+    for watch in watches:
+        watch.start()
+    watches[0].end('finished')
+    watches[0].end('twice')
+    assert [watch.is_alive() for watch in watches] == [False, True, True]
+    for watch in watches[1:]:
+        watch.end('finished')
+    assert not any(watch.is_alive() for watch in watches)
+
+
 @pytest.mark.parametrize('value', ['soon', '-1', 'inf', 'nan'])
 def test_a_wrong_timeout(monkeypatch, value):
     monkeypatch.setenv('MMKCLA_RANK_TIMEOUT', value)
