@@ -180,6 +180,25 @@ def test_single_objects_are_noted(tmp_path):
     assert ('objects whose box and mask do not agree', 'note', 1) in kinds(faults(tmp_path, data))
 
 
+@pytest.mark.parametrize('wrong', [
+    lambda x, y, w, h: [(x + 70) % (WIDTH - w), y, w, h], lambda x, y, w, h: [x, y, w / 3, h / 2],
+    lambda x, y, w, h: [0, 0, WIDTH, HEIGHT], lambda x, y, w, h: [0, 0, 9, 9]],
+    ids=['shifted', 'shrunk', 'whole image', 'placeholder'])
+def test_a_few_boxes_of_other_places(tmp_path, wrong):
+    """Two of a class are noted; three of twelve are refused with masks, and noted for a detector of boxes."""
+    data, _ = content()
+    ours = [one for one in data['annotations'] if one['category_id'] == 2]
+    for one in ours[:2]:
+        one['bbox'] = [round(value, 2) for value in wrong(*one['bbox'])]
+    for masks in (True, None, False):
+        found = [one for one in kinds(faults(tmp_path, data, masks=masks)) if 'mask' in one[0]]
+        assert found == ([] if masks is False else [('objects whose box and mask do not agree', 'note', 2)])
+    ours[2]['bbox'] = [round(value, 2) for value in wrong(*ours[2]['bbox'])]
+    for masks, severity in ((True, 'refused'), (None, 'refused'), (False, 'note')):
+        found = [one for one in kinds(faults(tmp_path, data, masks=masks)) if 'mask' in one[0]]
+        assert found == [("objects of the class 'b' whose box and mask hardly overlap", severity, 3)]
+
+
 def test_crowds_are_a_group_of_their_own(tmp_path):
     data, masks = content('runs')
     for number, mask in enumerate(masks[:4]):

@@ -1,7 +1,7 @@
 """Boxes, masks and areas of a COCO file that contradict each other, or the size of the image.
 
 A converter makes the same mistake in all objects of a class, while single objects differ in good files as well. So a
-class is judged by most of its objects.
+class is judged by most of its objects, or by a tenth of them where box and mask hardly overlap.
 """
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _MOST = 0.9  # share of the objects from which a property is taken as one of the
 _LEAST = 3  # objects from which a class is judged
 _BEYOND = 1 / 3  # share of the boxes that reach beyond the image from which the format is in question
 _SOME_BEYOND = 0.1  # the same for formats in which no box reaches beyond it
+_OVERLAP = 0.5  # IoU of box and extent of the mask below which they are not of the same object
+_SOME_APART = 0.1  # share of such objects from which a class is refused
 _LARGE, _SMALL, _SMALL_BOX = 2, 1 / 3, 1 / 100  # areas: above this times the box, below this times the mask, the box
 _XYWH = 'bbox is [x, y, width, height] in pixels'
 # formats of boxes: what they are, how to write them, and their corners as [left, top, right, bottom]
@@ -119,20 +121,38 @@ def _disagreements(table: Table, masks: bool | None) -> list[Fault]:
     if not len(where):
         return []
     differs = ~_same(table, where, table.extent[where], _corners(table.box[where]))
+    apart = differs & (_overlap(table, where) < _OVERLAP)
     crowd, faults, single = table.crowd[where], [], []
     groups = [(words, group & ~crowd) for words, group in _groups(table, where)]
     for words, group in [*groups, (', which are crowds,', crowd)]:
         wrong = group & differs
         if not wrong.any():
             continue
+        few = group & apart
         if wrong.sum() >= _LEAST and wrong.sum() > 0.5 * group.sum():
             faults += _disagreement(table, where[wrong], words, masks, crowds=group is crowd)
+        elif few.sum() >= _LEAST and few.sum() >= _SOME_APART * group.sum():
+            severity = NOTE if group is crowd or masks is False else REFUSED
+            faults += table.fault(f'objects{words} whose box and mask hardly overlap', severity, where[few],
+                                  f'{few.sum() / group.sum():.0%} of those with both; one of the two is of another '
+                                  'object or place; correct it', _both(table))
         else:
             single.append(where[wrong])
     if single and masks is not False:
         faults += table.fault('objects whose box and mask do not agree', NOTE, np.sort(np.concatenate(single)),
                               'correct the box or the segmentation', _both(table))
     return faults
+
+
+def _overlap(table: Table, where: np.ndarray) -> np.ndarray:
+    """IoU of the box and the extent of the mask inside the image; 1 for an empty mask, which is a fault of its own."""
+    limit = np.tile(table.sizes[table.image[where]], 2)
+    first, second = (np.clip(one, 0, limit) for one in (table.extent[where], _corners(table.box[where])))
+    sides = np.minimum(first[:, 2:], second[:, 2:]) - np.maximum(first[:, :2], second[:, :2])
+    common = np.maximum(sides, 0).prod(1)
+    union = (first[:, 2:] - first[:, :2]).prod(1) + (second[:, 2:] - second[:, :2]).prod(1) - common
+    overlap = np.divide(common, union, out=np.ones_like(common), where=union > 0)
+    return np.where(np.isnan(overlap), 1, overlap)
 
 
 def _corners(box: np.ndarray) -> np.ndarray:
