@@ -240,9 +240,8 @@ def test_values_that_are_not_finite_are_refused(tmp_path, capsys):
     weights['conv1.weight'][0, 0, 0, 0] = torch.nan
     weights['fc.bias'][3] = torch.inf
     torch.save(weights, file := tmp_path / 'r18.pth')
-    assert error_of(capsys, 'convert', file, tmp_path / 'out.pth') == (
-        f'checkpoint {file} has NaN or infinite values in conv1.weight, fc.bias: its training had diverged before it '
-        'was saved; use an earlier checkpoint')
+    assert error_of(capsys, 'convert', file, tmp_path / 'out.pth').startswith(
+        f'checkpoint {file} has NaN or infinite values in conv1.weight, fc.bias: ')
     assert not (tmp_path / 'out.pth').exists()
 
 
