@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..datasets.classification.class_folder import plain_name
 from ..datasets.image_files import ImageFile, copies_within, read_images
 from ..datasets.image_mask_folders import find_images_and_masks
 from ..datasets.sheet import Sample, spread_out
 from ..errors import UserError
 from ..utils.files import whole_file
 from ..utils.images import IMAGE_SUFFIXES
-from ..utils.text import listed
+from ..utils.text import is_printable, listed, plain_name
 from .classification_config import config_text
 from .fingerprint import ClassificationFingerprint, Problem, refuse_fatal
 from .images import file_problems, find_images, held_out, other_files, shown, summarise
@@ -102,6 +101,8 @@ def _load(root: Path) -> tuple[list[str], list[Labelled]]:
                         f'classes{f" ({len(loose)} images lie in no class folder)" if loose else ""}')
     if loose:
         raise UserError(f'{root} has {len(loose)} images in no class folder: {listed(loose)}; move or delete them')
+    if odd := [repr(folder.name) for folder in folders if not is_printable(folder.name)]:
+        raise UserError(f'{root}: class folders with control characters in their names: {listed(odd)}; rename them')
     same = Counter(plain_name(folder.name) for folder in folders)
     if alike := [repr(folder.name) for folder in folders if same[plain_name(folder.name)] > 1]:
         raise UserError(f'{root}: class folders that differ only by case or spaces are different classes; merge or '

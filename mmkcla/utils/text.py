@@ -4,6 +4,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,6 +36,16 @@ def listed(names: Iterable[Any], most: int = 3) -> str:
 def printable(text: Any) -> str:
     """Escape what a terminal could interpret or not print: control characters, bidirectional marks, surrogates."""
     return ''.join(mark if mark.isprintable() else mark.encode('unicode_escape').decode() for mark in str(text))
+
+
+def is_printable(text: str) -> bool:
+    """Whether a name can stand in a line of a log or table: not blank, without control characters and line breaks."""
+    return bool(text.strip()) and text.isprintable()
+
+
+def plain_name(name: str) -> str:
+    """A class name without differences that people overlook: case, spaces and the form of accents."""
+    return ' '.join(unicodedata.normalize('NFC', name).casefold().split())
 
 
 def plural(count: int, noun: str) -> str:

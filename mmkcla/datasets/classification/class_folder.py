@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...utils.images import IMAGE_SUFFIXES
-from ...utils.text import listed, plural
+from ...utils.text import is_printable, listed, plain_name, plural
 from ..findings import Finding
 from ..image_files import ImageFile
 from ..image_mask_folders import find_images_and_masks
@@ -167,11 +166,6 @@ def _class_name(found: ClassFolder, label: int) -> str:
     return found.classes[label] if found.classes and 0 <= label < len(found.classes) else str(label)
 
 
-def plain_name(name: str) -> str:
-    """A class name without differences that people overlook: case, spaces and the form of accents."""
-    return ' '.join(unicodedata.normalize('NFC', name).casefold().split())
-
-
 def _is_no_class(name: str) -> bool:
     return name.startswith(('.', '__MACOSX'))
 
@@ -199,6 +193,9 @@ def _folder_names(found: ClassFolder, nested: dict[str, list[str]]) -> list[Find
         deep = [f'{name}/{part}' for name, parts in nested.items() for part in parts]
         findings += _some(f'{plural(len(deep), "sub-folder")} of class folders; the images count to the class of the '
                           'first folder', deep)
+    if odd := [repr(name) for name in names if not is_printable(name)]:
+        findings.append(Finding('class folders with control characters in their names; rename them', True,
+                                len(odd), odd))
     lower = Counter(map(plain_name, names))
     alike = [repr(name) for name in names if lower[plain_name(name)] > 1]
     if alike:

@@ -1,13 +1,14 @@
 """Find what makes a result of a COCO file wrong, and what mmdet leaves out of it without a message."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ....utils.text import listed, plural
+from ....utils.text import listed, plain_name, plural
 from ...findings import PLACES
 from ...report import DROPPED, NOTE, REFUSED, REPAIRED, Fault
 from .geometry import geometry_faults, numbers_of
@@ -193,6 +194,10 @@ def _names(table: Table, use: Use) -> list[Fault]:
             remedy = 'give the categories different names, or all their objects one category_id'
         faults.append(Fault(f'categories with the name {name!r}', NOTE if harmless else REFUSED, len(numbers),
                             places[:PLACES], remedy))
+    plain = Counter(plain_name(name) for name in dict.fromkeys(table.classes))
+    if alike := [repr(name) for name in dict.fromkeys(table.classes) if plain[plain_name(name)] > 1]:
+        faults.append(Fault('category names that differ only by case or spaces', NOTE, len(alike), alike[:PLACES],
+                            'they are different classes; if they mean the same, give their objects one category_id'))
     return faults
 
 

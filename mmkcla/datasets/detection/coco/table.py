@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from ....utils.text import one_line
+from ....utils.text import is_printable, one_line
 from ...findings import PLACES
 from ...report import REFUSED, REPAIRED, Fault
 from .masks import Masks
@@ -183,6 +183,8 @@ def _image_faults(table: Table, content: Content) -> list[Fault]:
 def _category_faults(content: Content) -> list[Fault]:
     faults, categories = [], content.categories
     for kind, key, good in (('a name that is not text', 'name', lambda value: isinstance(value, str) and value),
+                            ('a name that is blank or has control characters', 'name',
+                             lambda value: not isinstance(value, str) or not value or is_printable(value)),
                             ('an id that is not a number or text', 'id', is_id)):
         wrong = [(i, value) for i, one in enumerate(categories) if not good(value := getattr(one, key))]
         if wrong:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mmkcla.datasets.segmentation.converters.mask_rules import IGNORE, BinaryMasks, LabelMasks, MaskRule
 from mmkcla.errors import UserError
 from mmkcla.utils.files import parse_json
-from mmkcla.utils.text import listed, one_line
+from mmkcla.utils.text import is_printable, listed, one_line
 
 IGNORED = 'ignore'  # a palette's name for pixels that do not count
 Palette = Mapping[str, str | Sequence[int]] | Iterable[tuple[str, str | Sequence[int]]]
@@ -54,6 +54,8 @@ def _names(classes: str | Sequence[str]) -> tuple[str, ...]:
 def _checked(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     if not all(names):
         raise UserError(f'{what}: a name is empty')
+    if odd := [repr(name) for name in names if not is_printable(name)]:
+        raise UserError(f'{what}: {listed(odd)} has control characters; rename the class')
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f'{what}: {listed(repeated)} is named more than once')
     if not 2 <= len(names) <= IGNORE:
