@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     set_launcher(config, args.launcher, args.local_rank)
     host = prepare_hosts(config)
     check_keys(config)
-    check_weights(config, args.resume, work_dir)
+    check_weights(config, args.resume)
     tidy_dataloaders(config, host)
     from ..datasets.palettes import fit_palettes  # imports mmengine
     fit_palettes(config, ('train', 'val'))

@@ -72,11 +72,12 @@ def teachers(tmp_path_factory):
 @pytest.mark.parametrize('command', [
     'infer {config} evil.pth --out-dir out image.png', 'analyse keys {config} --images image.png',
     'analyse flops {config}',
-    'test {config} evil.pth --no-checks', 'train {config} --no-checks --work-dir w',
+    'test {config} good.pth --no-checks', 'train {config} --no-checks --work-dir w',
 ])
 def test_module_that_loads_a_file_when_it_is_built(trap, capfd, way, command):
     config = CONFIG.format(base=BASE, way=way, teacher='evil.pth').replace("'Distilled'", f"'Distilled{way.title()}'")
     (trap.parent / 'config.py').write_text(config)
+    torch.save({'state_dict': {'w': torch.ones(1)}}, 'good.pth')
     words = command.format(config='config.py').split()
     try:
         code = main(words)

@@ -84,15 +84,17 @@ def command(config: Path, work_dir: Path, options=(), resumed=False) -> list[str
                                  *(['--resume'] if resumed else []), *(['--cfg-options', *options] if options else []))]
 
 
+_ended = [0]  # the second in which the last training of this process ended
+
+
 def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resumed_options=(),
           resumed_only=False) -> None:
     """Train; stop after each iteration of ``stops`` and resume. ``resumed_only``: an earlier run was killed."""
-    ended = 0
     for number, stop in enumerate([*stops, None], int(resumed_only)):
         for seed in (random.seed, np.random.seed, torch.manual_seed):  # of a new process
             seed(random.SystemRandom().randrange(2 ** 31))
         MessageHub._instance_dict.clear()
-        while int(time.time()) == ended:  # mmengine names logs by the second; the next run would replace them
+        while int(time.time()) == _ended[0]:  # mmengine names logs by the second; the next run would write to them
             time.sleep(0.05)
         arguments = command(config, work_dir, [*options, *(resumed_options if number else ())], number > 0)
         with stop_after(monkeypatch, stop), monkeypatch.context() as patch:
@@ -103,7 +105,7 @@ def train(monkeypatch, config: Path, work_dir: Path, options=(), stops=(), resum
                 assert stop is None
             except Stopped:
                 assert stop is not None
-        ended = int(time.time())
+        _ended[0] = int(time.time())
 
 
 DETECTION = '''

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.logging import MessageHub
 from seed_machine import TINY, Machine, write_pairs
 from tiny import error_of
 
@@ -322,6 +323,7 @@ def test_what_a_fingerprint_tells_apart():
 def test_real_runs(config, monkeypatch):
     """Two seeds trained and tested in this process, then as the tool does it: all is finished, and one more."""
     def in_this_process(command):
+        MessageHub._instance_dict.clear()  # mmengine names runs by the second, and would continue the last one
         return main(command[command.index('mmkcla') + 1:]), ''
 
     monkeypatch.setattr(processes, 'run_process', in_this_process)

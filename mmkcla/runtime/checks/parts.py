@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..unregistered import root_registries
@@ -53,6 +54,7 @@ def classes_of(kind: Any, scope: str | None) -> tuple[Any, ...]:
     """Return the classes that a ``type`` may mean."""
     if not isinstance(kind, str):
         return (kind, )
+    import_module('mmkcla.registry')  # so that the scope mmkcla exists
     found: list[Any] = []
     for root in root_registries():
         home = root._search_child(scope) if scope else None  # unlike switch_scope_and_registry, without warnings

@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from ..moved_variables import walk
-from ..resume import first_usable, read_resumable
+from ..resume import read_resumable
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -15,25 +14,20 @@ if TYPE_CHECKING:
 _KEYS = ('pretrained', 'teacher_ckpt')  # of models; besides init_cfg=dict(type='Pretrained', checkpoint=…)
 
 
-def check_weights(config: Config, resume: str | None, work_dir: Path) -> None:
+def check_weights(config: Config, resume: str | None) -> None:
     """Check the checkpoints that a training loads: a local file is read, the names of published models are looked up,
     and nothing is downloaded.
 
     Args:
         config: its ``load_from`` and the initial weights in its model.
-        resume: the checkpoint to resume from, ``'auto'`` for those in ``work_dir``, or None.
-        work_dir: of the training.
+        resume: the checkpoint to resume from, ``'auto'`` for those in the work dir, or None.
 
     Raises:
         UserError: the first one that is missing, damaged or of an unknown scheme.
     """
     from ...weights.addresses import check_address, is_url
-    if resume == 'auto':
-        first_usable(work_dir, read_resumable, report=lambda _: None)  # the runner reports what it skips
-    elif resume is not None and not is_url(resume):
-        read_resumable(resume)
-    elif resume is not None:
-        check_address(resume)
+    if resume not in (None, 'auto'):  # of those in the work dir, the runner reads each once and falls back
+        check_address(resume) if is_url(resume) else read_resumable(resume)
     for place, address in _addresses(config, with_start=resume is None):
         try:
             check_address(address)
