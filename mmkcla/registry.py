@@ -42,5 +42,6 @@ OPTIM_WRAPPERS = Registry('optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope
 METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='mmkcla',
                    locations=['mmkcla.evaluation', 'mmkcla.stereo.metric',
                               *(['mmkcla.evaluation.coco'] if find_spec('mmdet') else []),
-                              *(['mmkcla.evaluation.class_scores'] if find_spec('mmpretrain') else []),
+                              *(['mmkcla.evaluation.class_scores', 'mmkcla.evaluation.confusion']
+                                if find_spec('mmpretrain') else []),
                               *(['mmkcla.evaluation.iou'] if find_spec('mmseg') else [])])

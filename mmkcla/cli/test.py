@@ -18,6 +18,7 @@ from ..runtime.hosts import prepare_hosts, quiet_logger, without_noise
 from ..runtime.launch import set_launcher
 from ..runtime.per_image import keep_per_image, record_detections
 from ..runtime.run_folder import checkpoint_of_run, folder_of_run, required_checkpoint
+from ..runtime.test_reports import report_into
 from ..runtime.testing import (
     PARTIAL_HINT,
     check_checkpoint,
@@ -25,7 +26,6 @@ from ..runtime.testing import (
     draw_into,
     evaluate_only,
     one_checkpoint,
-    report_into,
 )
 from ..utils.text import note
 from .arguments import CHECKPOINT_HELP, add_config_arguments, add_run_arguments
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tta:
         from ..runtime.inference.tta import use_tta
         use_tta(config, host)
-    reports = report_into(config, work_dir)
+    reports = report_into(config, work_dir, labels[0] if labels else None)
     annotations = keep_per_image(config, work_dir) if args.per_image else None
     if args.out:
         evaluators = config.test_evaluator
@@ -131,8 +131,9 @@ def run(args: argparse.Namespace) -> int:
         if table := class_table(metrics, classes or ()):
             print('\n'.join(table))
         print(f'metrics: {work_dir / METRICS} (details: {INFO})')
-        for folder in reports:
-            print(f'per image: {folder}')
+        for what, path in reports:
+            if path.exists():  # not for too many classes
+                print(f'{what}: {path}')
         if args.show_dir:
             print(f'pictures: {Path(args.show_dir)}')
         if not metrics:

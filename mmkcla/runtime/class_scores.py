@@ -27,8 +27,9 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
     few = classes is not None and len(classes) <= MOST_CLASSES
     evaluators = config.test_evaluator
     evaluators = list(evaluators) if isinstance(evaluators, (list, tuple)) else [evaluators]
-    kinds = [_kind(evaluator, config.get('default_scope')) for evaluator in evaluators]
-    if 'mmpretrain.Accuracy' in kinds and 'mmkcla.ClassScores' not in kinds and _few_labels(config, classes):
+    kinds = [kind_of_evaluator(evaluator, config.get('default_scope')) for evaluator in evaluators]
+    if 'mmpretrain.Accuracy' in kinds and 'mmkcla.ClassScores' not in kinds and (
+            number_of_labels(config, classes) or MOST_CLASSES + 1) <= MOST_CLASSES:
         config.test_evaluator = [*evaluators, dict(type='mmkcla.ClassScores')]
     for evaluator, kind in zip(evaluators, kinds, strict=True):
         if kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric'):
@@ -41,15 +42,15 @@ def score_classes(config: 'Config', classes: Sequence[str] | None) -> None:
             evaluator['type'] = 'mmkcla.IoUMetric'
 
 
-def _few_labels(config: 'Config', classes: Sequence[str] | None) -> bool:
-    """Whether a classification has at most 20 classes: of the data, or else of the head (class folders)."""
+def number_of_labels(config: 'Config', classes: Sequence[str] | None) -> int | None:
+    """The number of classes of a classification: of the data, or else of the head (class folders); None: unknown."""
     head = config.model.get('head') if config.get('model') else None
     number = len(classes) if classes else head.get('num_classes') if isinstance(head, dict) else None
-    return isinstance(number, int) and number <= MOST_CLASSES
+    return number if isinstance(number, int) else None
 
 
-def _kind(evaluator: Any, scope: str | None) -> str:
-    """``host.Class`` of an evaluator's type, found in the registry."""
+def kind_of_evaluator(evaluator: Any, scope: str | None) -> str:
+    """``host.Class`` of an evaluator's type, found in the registry of a scope."""
     kind = evaluator.get('type') if hasattr(evaluator, 'get') else None
     if isinstance(kind, str):
         from mmengine.registry import METRICS

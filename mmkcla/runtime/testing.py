@@ -1,7 +1,7 @@
 """Check and complete a config before a test."""
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .config import section
@@ -86,26 +86,3 @@ def draw_into(config: 'Config', host: str | None) -> None:
         hook.update(test_out_dir=None)
     elif host == 'mmpretrain':
         hook.update(out_dir=None)
-
-
-def report_into(config: 'Config', work_dir: Path) -> list[Path]:
-    """Set the ``out_dir`` of each ``BinarySegMetric`` that has none to a folder in ``work_dir``.
-
-    Returns:
-        The output folders of all of them.
-    """
-    evaluators = config.test_evaluator
-    folders: list[Path] = []
-    for evaluator in evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]:
-        if not _is_binary_metric(evaluator):
-            continue
-        if evaluator.get('out_dir') is None:
-            number = len(folders) + 1
-            evaluator['out_dir'] = str(work_dir / ('evaluation' if number == 1 else f'evaluation_{number}'))
-        folders.append(Path(evaluator['out_dir']))
-    return folders
-
-
-def _is_binary_metric(evaluator: Any) -> bool:
-    kind = evaluator.get('type') if hasattr(evaluator, 'get') else None
-    return getattr(kind, '__name__', str(kind)) in ('BinarySegMetric', 'mmkcla.BinarySegMetric')

@@ -1,6 +1,8 @@
 """Every metric gives the same scores on 1, 2 and 4 processes, also with fewer images than processes."""
+import csv
 import json
 import re
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,7 @@ METRIC_CASES = {
     'mmkcla.IoUMetric': (labels, dict(iou_metrics=['mIoU', 'mDice', 'mFscore'])),
     'mmkcla.PerImageAccuracy': (classified, dict(topk=(1, 2))),
     'mmkcla.ClassScores': (classified, {}),
+    'mmkcla.ConfusionReport': (classified, {}),
     'mmkcla.StereoMetric': (disparity, dict(max_disparity=32)),
     'mmpretrain.Accuracy': (classified, dict(topk=(1, 2))),
     'mmpretrain.SingleLabelMetric': (classified, {}),
@@ -105,17 +108,17 @@ def evaluate_all(folder):
             extra = dict(options)
             if 'Coco' in kind:
                 extra['ann_file'] = annotations(folder, size)
-            if kind == 'mmkcla.PerImageAccuracy':
-                extra['out_dir'] = f'table_{size}'
+            if 'mmkcla' in kind and 'out_dir' in signature(HOST_METRICS.get(kind)).parameters:
+                extra['out_dir'] = f'{kind}_{size}'
             metric = HOST_METRICS.build(dict(type=kind, **extra))
             metric.dataset_meta = dict(classes=CLASSES[:2] if 'Binary' in kind else CLASSES)
             for number in DefaultSampler(range(size), shuffle=False):  # repeats images if size is not a multiple
                 metric.process({}, [sample(number)])
             found.setdefault(kind, {})[size] = dict(metric.evaluate(size))
             if 'out_dir' in extra:
-                table = [Path(f'table_{size}/per_image.csv').read_text() if torch.distributed.get_rank() == 0 else '']
-                broadcast_object_list(table)
-                found[kind][size]['table'] = table[0]
+                tables = [{path.name: path.read_text() for path in sorted(Path(extra['out_dir']).glob('*.csv'))}]
+                broadcast_object_list(tables)  # rank 0 writes
+                found[kind][size]['tables'] = tables[0]
     return found
 
 
@@ -145,7 +148,7 @@ def test_equal_to_one_process(scores, kind, size):
             found = rank[kind][size]
             assert found.keys() == alone.keys()
             for name, value in alone.items():
-                if isinstance(value, (str, list, torch.Tensor)):
+                if isinstance(value, (dict, list, torch.Tensor)):
                     assert found[name] == value, name
                 else:
                     assert found[name] == pytest.approx(value, rel=1e-12, abs=0, nan_ok=True), name
@@ -158,4 +161,9 @@ def test_the_scores_are_of_all_images(scores):
     for world in (1, 2, 4):
         found = scores[world][-1]['mmpretrain.Accuracy'][5]
         assert found['accuracy/top1'] == pytest.approx(20 * right)
-        assert scores[world][0]['mmkcla.PerImageAccuracy'][5]['table'].count('\n') == 6
+        tables = scores[world][0]['mmkcla.PerImageAccuracy'][5]['tables']
+        assert tables['per_image.csv'].count('\n') == 6
+        tables = scores[world][0]['mmkcla.ConfusionReport'][5]['tables']
+        matrix = csv.reader(tables['confusion_matrix.csv'].splitlines())
+        counts = [[int(cell) for cell in row[2:5]] for row in list(matrix)[1:]]
+        assert sum(map(sum, counts)) == 5 and sum(counts[label][label] for label in range(3)) == right

@@ -1,4 +1,5 @@
 """The scores of each class in a test."""
+import csv
 import json
 
 import pytest
@@ -101,6 +102,12 @@ def test_a_classifier_prints_them(tmp_path, capsys):
     hits = sum(share / 100 * number for share, number in zip(recall, support, strict=True))
     assert hits / 364 * 100 == pytest.approx(metrics['accuracy/top1'], abs=1e-3)
     row = next(line for line in lines if line.startswith('| 3 |'))
+    assert f'confusion matrix: {tmp_path}/t/evaluation/confusion_matrix.csv' in lines
+    with (tmp_path / 't' / 'evaluation' / 'confusion_matrix.csv').open() as file:
+        matrix = list(csv.DictReader(file))
+    assert [int(each['images']) for each in matrix] == support
+    shares = [100 * float(each[f'share: {digit}']) for digit, each in enumerate(matrix)]
+    assert shares == pytest.approx(recall, abs=1e-3)
     assert row.endswith(f'| {support[3]} |') and f' {recall[3]:.2f} ' in row
 
 
