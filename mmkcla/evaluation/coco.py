@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mmengine.logging import print_log
 
 from ..datasets.detection.coco.repairs import is_whole_decimal, repair
 from ..registry import METRICS
+from .coco_curves import write_curves
 from .names import metric_names
 
 LARGEST_ID = 2 ** 53 - 1  # faster-coco-eval keeps ids as float64; above, two of them can become one
@@ -33,12 +35,14 @@ class CocoMetric(host.CocoMetric):
     * With ``classwise=True`` and several metrics, each metric has its own ``<metric>_<class>_precision``. In mmdet the
       last metric overwrites ``<class>_precision``. With one metric the keys are mmdet's.
 
+    ``out_dir`` is a folder for precision-recall curves and AP by size (:mod:`~.coco_curves`); None: write nothing.
     ``iou_thrs`` may also be a number or a list. Data sets whose image or category ids are not integers from 0 to 2^53,
     and ``proposal_nums`` without 100, are evaluated with pycocotools.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, out_dir: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.out_dir = None if out_dir is None else Path(out_dir)
         self.iou_thrs = np.atleast_1d(np.asarray(self.iou_thrs, dtype=float))
         if self._coco_api is not None:
             repair_annotations(self._coco_api)
@@ -56,19 +60,30 @@ class CocoMetric(host.CocoMetric):
                 if is_whole_decimal(one.get('img_id')):
                     one['img_id'] = int(one['img_id'])
         self._report_missing(results)
-        with _use_evaluator(self._evaluator(results)):
-            if not self.classwise or self.format_only or len(self.metrics) < 2:
-                return super().compute_metrics(results)
-            all_metrics, found = self.metrics, {}
-            try:
-                for metric in all_metrics:
-                    self.metrics = [metric]
-                    scores = super().compute_metrics(results)
-                    names = {f'{category["name"]}_precision' for category in self._coco_api.cats.values()}
-                    found |= {f'{metric}_{name}' if name in names else name: value for name, value in scores.items()}
-            finally:
-                self.metrics = all_metrics
-            return found
+        kept: list[Any] = []
+        with _use_evaluator(_keeping(self._evaluator(results), kept)):
+            scores = self._scores(results)
+        for evaluator in kept if self.out_dir else ():
+            if evaluator.params.useCats and 'precision' in (evaluator.eval or {}):
+                try:
+                    write_curves(self.out_dir, evaluator)
+                except OSError as error:  # do not lose the scores because of the report
+                    print_log(f'cannot write the curves to {self.out_dir}: {error}', 'current', logging.WARNING)
+        return scores
+
+    def _scores(self, results: list) -> dict[str, float]:
+        if not self.classwise or self.format_only or len(self.metrics) < 2:
+            return super().compute_metrics(results)
+        all_metrics, found = self.metrics, {}
+        try:
+            for metric in all_metrics:
+                self.metrics = [metric]
+                scores = super().compute_metrics(results)
+                names = {f'{category["name"]}_precision' for category in self._coco_api.cats.values()}
+                found |= {f'{metric}_{name}' if name in names else name: value for name, value in scores.items()}
+        finally:
+            self.metrics = all_metrics
+        return found
 
     def _report_missing(self, results: list) -> None:
         if self._coco_api is None:
@@ -133,6 +148,15 @@ class _AnyIds(host.COCO):
 
     def loadCats(self, ids: Any = ()) -> list[dict]:
         return [self.cats[id_] for id_ in (ids if isinstance(ids, (list, tuple)) else [ids])]
+
+
+def _keeping(evaluator: type[Any], kept: list[Any]) -> type[Any]:
+    """A subclass of an evaluator that appends each instance to ``kept``."""
+    class Keeping(evaluator):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            kept.append(self)
+    return Keeping
 
 
 @contextmanager

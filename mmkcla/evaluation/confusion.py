@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ..errors import UserError
 from ..registry import METRICS
 from ..utils.figures import new_figure, sparse_ticks, write_figure
 from ..utils.tables import write_csv
+from ..utils.text import distinct
 
 TABLE, PICTURE = 'confusion_matrix.csv', 'confusion_matrix.png'
 MOST_CLASSES = 50
@@ -77,13 +77,6 @@ class ConfusionReport(HostMatrix):
         except OSError as error:  # the scores of other metrics must not be lost
             print_log(f'cannot write the confusion matrix to {self.out_dir}: {error}', 'current', logging.WARNING)
         return {}
-
-
-def distinct(names: Sequence[Any]) -> list[str]:
-    """Class names as text; equal ones with their label."""
-    texts = list(map(str, names))
-    count = Counter(texts)
-    return [text if count[text] == 1 else f'{text} ({label})' for label, text in enumerate(texts)]
 
 
 def write_matrix(folder: Path, matrix: np.ndarray, names: Sequence[str]) -> None:

@@ -15,9 +15,9 @@ MOST_CLASSES = 50  # of a confusion matrix
 def report_into(config: 'Config', work_dir: Path, classes: Sequence[str] | None = None) -> list[tuple[str, Path]]:
     """Let the evaluators of a test write their reports.
 
-    Each ``BinarySegMetric`` that has no ``out_dir`` gets a folder in ``work_dir``. A classification with mmpretrain's
-    ``Accuracy`` or ``SingleLabelMetric`` and at most 50 classes gets :class:`mmkcla.evaluation.confusion.
-    ConfusionReport` besides.
+    Each ``BinarySegMetric`` and COCO metric that has no ``out_dir`` gets a folder in ``work_dir``; mmdet's COCO metric
+    is replaced by ours, with equal scores. A classification with mmpretrain's ``Accuracy`` or ``SingleLabelMetric``
+    and at most 50 classes gets :class:`mmkcla.evaluation.confusion.ConfusionReport` besides.
 
     Args:
         config: the config; its test evaluators are changed.
@@ -34,6 +34,9 @@ def report_into(config: 'Config', work_dir: Path, classes: Sequence[str] | None 
     for evaluator, kind in zip(evaluators, kinds, strict=True):
         if kind == 'mmkcla.BinarySegMetric':
             found.append(('per image', _folder_for(evaluator, work_dir, len(found) + 1)))
+        elif kind in ('mmdet.CocoMetric', 'mmkcla.CocoMetric') and not evaluator.get('format_only'):
+            evaluator['type'] = 'mmkcla.CocoMetric'  # with equal scores
+            found.append(('curves', _folder_for(evaluator, work_dir, len(found) + 1)))
     if {'mmpretrain.Accuracy', 'mmpretrain.SingleLabelMetric'} & set(kinds) and (
             number_of_labels(config, classes) or 0) <= MOST_CLASSES and 'mmkcla.ConfusionReport' not in kinds:
         config.test_evaluator = [*evaluators, dict(type='mmkcla.ConfusionReport', out_dir=str(work_dir / FOLDER))]

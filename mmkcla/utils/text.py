@@ -5,7 +5,8 @@ import difflib
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .ranks import rank
@@ -70,3 +71,10 @@ def note(line: str) -> None:
     """Print ``note: <line>`` on stderr, on rank 0 only."""
     if rank() == 0:
         print(f'note: {printable(line)}', file=sys.stderr)
+
+
+def distinct(names: Sequence[Any]) -> list[str]:
+    """Class names as text; equal ones with their label."""
+    texts = list(map(str, names))
+    count = Counter(texts)
+    return [text if count[text] == 1 else f'{text} ({label})' for label, text in enumerate(texts)]
