@@ -56,6 +56,7 @@ class CheckedRunner(Runner):
     required = 'some'
     hint = ''  # appended to the error message
     labels: tuple[Sequence[str], str] | None = None  # class names of the data by label and their config key
+    stops = True  # on a signal, with a checkpoint
     partial_allowed = False  # the user asked for weights that do not fit the model (--allow-partial)
     _resuming = False
     _resumed_config: dict[str, Any] = {}  # that of the resumed run
@@ -156,7 +157,8 @@ class CheckedRunner(Runner):
 
     def train(self) -> torch.nn.Module:
         """Like mmengine's; on a signal, write a checkpoint and stop."""
-        self.register_hook(StopHook())
+        if self.stops:
+            self.register_hook(StopHook())
         return super().train()
 
     def build_train_loop(self, loop: Any) -> Any:

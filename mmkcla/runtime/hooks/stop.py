@@ -90,7 +90,7 @@ class StopHook(Hook):
         if hook is None:
             advice = f'iteration {iteration}; no checkpoint, since default_hooks.checkpoint is off'
         else:
-            path = _save(runner, hook, epoch, iteration, by_epoch, again)
+            path = save_now(runner, hook, epoch, iteration, by_epoch, again)
             advice = f'iteration {iteration}, checkpoint {path}; to resume, run the same command with --resume'
         runner.visualizer.close()
         if self._group is not None:  # torchrun ends the others as soon as one rank ends: wait until rank 0 has written
@@ -100,8 +100,16 @@ class StopHook(Hook):
         raise Interrupted(self._number, advice)
 
 
-def _save(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoch: bool, again: bool) -> str:
-    """Write the checkpoint, unless the hook has just done so; return its path."""
+def save_now(runner: Any, hook: CheckpointHook, epoch: int, iteration: int, by_epoch: bool, again: bool) -> str:
+    """Write a checkpoint in the folder of the checkpoint hook; return its path.
+
+    Args:
+        runner: the runner.
+        hook: its checkpoint hook.
+        epoch, iteration: those that are complete.
+        by_epoch: whether an epoch has just ended.
+        again: write it even if the hook has just done so.
+    """
     require_folder(hook)
     meta = dict(epoch=epoch, iter=iteration)
     if by_epoch == hook.by_epoch:
